@@ -661,7 +661,7 @@ def verify(
     """
     from flashladder.gate.verify import verify_and_tell
 
-    leave(verify_and_tell(path, again=rerun, n_cells=cells, seed=seed, as_json=json))
+    leave(verify_and_tell(path, rerun=rerun, n_cells=cells, seed=seed, as_json=json))
 
 
 @task(help={"json": JSON})

@@ -279,8 +279,8 @@ def add_kernels(parser: argparse.ArgumentParser, configs: str = "this GPU's") ->
 
 
 def add_result(parser: argparse.ArgumentParser, begun: str) -> None:
-    """Options `--budget` and `--out`; `begun`: what a spent budget does not begin."""
-    parser.add_argument("--budget", type=seconds, default=0.0, help=f"begin no {begun} after this many seconds")
+    """Options `--budget` and `--out`; `begun`: what does not start after the budget is spent."""
+    parser.add_argument("--budget", type=seconds, default=0.0, help=f"start no further {begun} after this many seconds")
     parser.add_argument("--out", type=result_file, help=f"{OUT}; resumes if the file exists")
 
 

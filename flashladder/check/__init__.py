@@ -1,1 +1,1 @@
-"""Is a kernel right? Every case on this GPU, or on this CPU by the emulator, by one rule."""
+"""Is a kernel correct? Runs every case on this GPU, or on this CPU by the emulator, with the same bounds."""

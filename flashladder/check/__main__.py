@@ -6,6 +6,6 @@ from flashladder.errors import one_line_errors
 
 if __name__ == "__main__":
     with one_line_errors():
-        from flashladder.check.command import main  # in here, so that Ctrl-C meanwhile is one line, too
+        from flashladder.check.command import main  # here, so that Ctrl-C during this import prints one line, too
 
         raise SystemExit(main())

@@ -1,9 +1,9 @@
-"""Is a kernel correct? Every configuration on a list of shapes, layouts and logits, against an fp64 reference.
+"""Is a kernel correct? Every configuration on a list of shapes, memory layouts and input values, in fp64.
 
-`flashladder.cases.reference` holds the rule, the same on both backends. The emulator gets NumPy views of torch's CPU
-tensors with their real strides. So it tests views, the NaN around O and refused tensors as a GPU does. A kernel that
-lacks a barrier may give right numbers in the emulator's order of threads. Therefore the race detector watches each
-kernel's first launch, and a race or a missing wait fails the case.
+`flashladder.cases.reference` compares with an fp64 reference, by the same rule on both backends. The emulator gets
+NumPy views of torch's CPU tensors. So strided views, NaN padding around O and rejected tensors are tested as on a GPU.
+A kernel that lacks a barrier may give right numbers in the emulator's order of threads. Therefore the race detector
+watches each kernel's first launch, and a race or a missing wait fails the case.
 
 Run on a machine with a GPU:
     python -m flashladder.check 7                        # one iteration, all its configurations, fp16 and bf16
@@ -54,20 +54,22 @@ from ptxemu import Array
 if TYPE_CHECKING:
     import torch
 
-MOST_TILES = 3  # per CTA of a persistent kernel: more make a launch longer; tests/nvcc/test_hopper_tiles.py has eight
-# Kinds of `EmulationError` that do not make a kernel wrong. "arguments" does, because the kernel's plan makes them.
+MOST_TILES = (
+    3  # per CTA of a persistent kernel, so that emulated launches stay short; test_hopper_tiles.py covers eight
+)
+# Errors that say nothing about the kernel. Not "arguments": the kernel's own plan computes its arguments.
 NO_VERDICT = ("syntax", "unsupported")
 EMULATED_CONFIGS = (PUBLISHED_GPU,)  # the configurations that the emulator checks by default
 ELEMENT = np.dtype(np.uint16)  # the bits of fp16 or bf16
 
-_REFERENCES = References()  # shared in this process: iterations with equal tiles have equal cases
+_REFERENCES = References()  # shared by all iterations of this process: equal tiles have equal cases
 
-Done = frozenset[tuple[str, str]]  # kernel and case
+Done = frozenset[tuple[str, str]]  # (kernel, case name) of cases that need not run again
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The outcome of all cases of some kernels."""
+    """The outcome of all cases that ran."""
 
     cases: tuple[CaseResult, ...]
 
@@ -83,7 +85,7 @@ class CheckReport:
 
     @property
     def done(self) -> Done:
-        """Kernel and name of each case that ran."""
+        """(kernel, case name) of each case that ran."""
         return frozenset((case.kernel, case.case) for case in self.cases)
 
     def render(self) -> str:
@@ -92,17 +94,17 @@ class CheckReport:
         for kernel in dict.fromkeys(case.kernel for case in self.cases):
             mine = [case for case in self.cases if case.kernel == kernel]
             status = Counter(case.status for case in mine)
-            worst = max(_used(case.accuracy) for case in mine)
+            worst = max(share_of_tolerance(case.accuracy) for case in mine)
             lines.append(
-                f"{kernel:88s} {status['pass']:3d} passed, {status['fail']:3d} failed, "
-                f"{status['not_applicable']:2d} correctly rejected; largest error {worst:4.0%} of the tolerance"
+                f"{kernel:88s} {status['pass']:3d} passed, {status['fail']:3d} failed, {status['not_applicable']:2d} "
+                f"correctly rejected; largest max or RMS error {worst:4.0%} of the tolerance"
             )
         lines += [f"FAILED {case.kernel} {case.case}: {case.reason}" for case in self.failures]
         return "\n".join([*lines, f"{len(self.cases)} cases, {len(self.failures)} failed"])
 
 
-def _used(found: Accuracy | None) -> float:
-    """The larger of both errors, as a share of its tolerance."""
+def share_of_tolerance(found: Accuracy | None) -> float:
+    """The max error or the RMS error, whichever is the larger share of its tolerance. Biases are not included."""
     if found is None or found.max_error is None or found.rms_error is None:
         return 0.0
     return max(found.max_error / found.max_allowed, found.rms_error / found.rms_allowed)
@@ -124,10 +126,10 @@ def check_iteration(
 ) -> CheckReport:
     """Checks every selected configuration of an iteration; stops if a failed launch broke the CUDA context.
 
-    `configs`: selection keys (`prog`, `a100`, `all`, ...) or short forms. `references`: share them between calls to
-    compute each once. `device`: where the tensors lie, in torch's words. `run`: the operator; None: the installed
-    wheel's. `done`: cases of an earlier run, which are skipped. `cases`: gives the cases of a configuration; None: the
-    GPU's. `repeats`: runs that must agree bit for bit. `bar`: show progress on a terminal.
+    `configs`: short forms or selection keys; `prog` means the iteration's configurations for all GPUs
+    (`flashladder.ladder.selection`). `references`: share them between calls to compute each once. `device`: torch
+    device of the tensors. `run`: the operator; None: the installed wheel's. `done`: cases to skip. `cases`: returns the
+    cases of a configuration; None: the GPU's cases. `repeats`: runs that must agree bit for bit. `bar`: show progress.
 
     Raises:
         FlashladderError: no such iteration, wheel or configuration.
@@ -179,17 +181,18 @@ def as_arrays(
     return view(q), view(k), view(v), view(out)
 
 
-def emulated_run(iteration: Iteration, *, watched: Collection[str] = ()) -> Run:
+def emulated_run(iteration: Iteration, *, already_watched: Collection[str] = ()) -> Run:
     """The iteration as an operator on CPU tensors, ``run(q, k, v, out, short_form)``, like its wheel's on a GPU.
 
-    The race detector watches the first launch of each configuration, and each later one with more blocks of keys.
-    Launches whose tiles an H200 splits count separately. Configurations in `watched` (short forms) are not watched.
+    The race detector watches the first launch of each configuration, and each later launch with more KV blocks than any
+    before. Split-KV launches (several CTAs per tile) are counted separately. The race detector skips the configurations
+    in `already_watched` (short forms).
 
     The operator raises `ValueError` for a tensor that violates the kernel's contract, and `RuntimeError` for a race or
-    a forbidden operation. It raises `FlashladderError` if nothing can compile the PTX, or if the emulator does not know
-    a part of it.
+    a forbidden operation. It raises `FlashladderError` if no compiler for it is available, or if the emulator does
+    not support its PTX.
     """
-    longest = dict[tuple[str, int], int]()  # short form and CTAs per tile to the most blocks of keys watched
+    longest = dict[tuple[str, int], int]()  # (short form, CTAs per tile) to the most KV blocks of a watched launch
 
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str) -> None:
         config = KernelConfig.parse(short_form)
@@ -200,13 +203,13 @@ def emulated_run(iteration: Iteration, *, watched: Collection[str] = ()) -> Run:
         except FlashladderError as error:
             raise ValueError(str(error)) from error
         hazards = ptxemu.Hazards()
-        parts = prod(iteration.family.launch(config, tensors, MULTIPROCESSORS).cluster)
+        ctas_per_tile = prod(iteration.family.launch(config, tensors, MULTIPROCESSORS).cluster)
         blocks, tiles = -(-q.shape[1] // config.B_c), q.shape[0] * q.shape[2] * -(-q.shape[1] // config.B_r)
-        known = sys.maxsize if short_form in watched else longest.get((short_form, parts), 0)
+        known = sys.maxsize if short_form in already_watched else longest.get((short_form, ctas_per_tile), 0)
         observers = (hazards,) if blocks > known else ()
-        longest[short_form, parts] = max(blocks, known)
+        longest[short_form, ctas_per_tile] = max(blocks, known)
         try:
-            multiprocessors = max(FEW, -(-tiles // MOST_TILES)) if parts == 1 else MULTIPROCESSORS
+            multiprocessors = max(FEW, -(-tiles // MOST_TILES)) if ctas_per_tile == 1 else MULTIPROCESSORS
             forward(iteration, config, tensors, kernel=kernel, observers=observers, multiprocessors=multiprocessors)
         except failures() as error:
             if getattr(error, "kind", "") in NO_VERDICT:
@@ -233,7 +236,7 @@ class Emulated:
         """Checks one iteration.
 
         Raises:
-            FlashladderError: no such iteration or configuration, or nothing here can compile it.
+            FlashladderError: no such iteration or configuration, or no compiler for it is available.
         """
         iteration = load_iteration(number)
         return check_iteration(
@@ -242,8 +245,8 @@ class Emulated:
             cases=lambda config: emulator_cases(config, iteration.row_stride, quick=self.quick),
         )  # fmt: skip
 
-    def one_of_many(self, number: int) -> CheckReport:
-        """Checks one iteration in one of several processes."""
+    def check_in_worker(self, number: int) -> CheckReport:
+        """Checks one iteration in a worker process."""
         import torch
 
         torch.set_num_threads(1)  # there is a process per CPU already
@@ -258,28 +261,29 @@ class Emulated:
         ]
 
     def check_many(self, numbers: Sequence[int]) -> CheckReport:
-        """Checks several iterations, a process per CPU."""
+        """Checks several iterations, with one worker process per CPU."""
         if len(numbers) == 1:
             return self.check(numbers[0])
-        ptx_many(self.kernels(numbers))  # each is compiled once, before the processes ask for it
-        reports = parallel.over(self.one_of_many, numbers[::-1], "check")  # the last iterations take longest
+        ptx_many(self.kernels(numbers))  # compiles each once, before the workers need it
+        reports = parallel.over(self.check_in_worker, numbers[::-1], "check")  # the last iterations take longest
         return CheckReport(tuple(case for report in reports[::-1] for case in report.cases))
 
 
-def rule() -> str:
-    """A digest of the sources that decide a verdict: cases, inputs and bounds."""
+def rule_digest() -> str:
+    """A digest of the sources that decide whether a case passes: cases, inputs and bounds."""
     return sha256("".join(sha256(Path(str(module.__file__)).read_bytes()) for module in (reference, inputs)))
 
 
 def emulated_identity(iteration: Iteration, config: KernelConfig) -> Kernel:
-    """How a result names a kernel whose PTX the emulator runs; `build` covers PTX, emulator and rule.
+    """Identity of an emulated kernel in a result file; `build` is a digest of the PTX, the emulator and the rule.
 
     Raises:
-        FlashladderError: nothing here can compile it.
+        FlashladderError: no compiler for it is available.
     """
+    ptx = ptx_sha256(read_ptx(ptx_for(iteration, config).ptx))
     return Kernel(
         iteration=iteration.number, config=config.short_form(), dtype=config.dtype, arch=iteration.family.targets.ptx,
-        text_sha256=None, build=sha256(version() + rule() + ptx_sha256(read_ptx(ptx_for(iteration, config).ptx))),
+        text_sha256=None, build=sha256(version() + rule_digest() + ptx),
         toolchain=dict(tools_of().ptx_versions),
     )  # fmt: skip
 
@@ -288,19 +292,19 @@ Result = CheckResult | EmulatedCheckResult
 
 
 def resumed(path: Path | None, result: Result) -> tuple[Result, tuple[CaseResult, ...]]:
-    """`result` with the other kernels that the file at `path` holds, and the file's valid cases of this run's kernels.
+    """Merges the file at `path`: `result` with the cases of all kernels that this run does not check, and kept cases.
 
-    A case is valid if it did not fail, and if kernel code, GPU, rule and FA2 are the same: FA2's error sets the bounds.
-    On the emulator a kernel's identity covers the rule.
+    Kept cases are those of this run's kernels that did not fail, if kernel code, GPU, rule and FA2 are the same (FA2's
+    error sets the bounds). On the emulator a kernel's identity covers the rule.
 
     Raises:
-        FlashladderError: the file is of another GPU, rule or FA2, and this run does not check all of its kernels.
+        FlashladderError: the file has other kernels, but was made with another GPU, rule or FA2.
     """
     if path is None or not path.is_file():
         return result, ()
     old = load_as(path, type(result), hint=OTHER_FILE)
     others = tuple(case for case in old.cases if case.kernel not in result.kernels)
-    facts: list[tuple[str, object, object]] = [("FA2", result.reference, old.reference)]  # name, in this run, in file
+    facts: list[tuple[str, object, object]] = [("FA2", result.reference, old.reference)]  # name, this run, the file
     if isinstance(result, CheckResult) and isinstance(old, CheckResult):
         facts += [("GPU", result.gpu.uuid, old.gpu.uuid), ("rule of correctness", result.rule, old.rule)]
     if others:
@@ -314,7 +318,7 @@ def resumed(path: Path | None, result: Result) -> tuple[Result, tuple[CaseResult
 
 
 def write(path: Path, result: Result, cases: Sequence[CaseResult]) -> None:
-    """Writes a resumed result with these cases, and with the identities of the kernels that have a case."""
+    """Adds `cases` to a resumed result and writes it, with the identities of those kernels that have a case."""
     every = (*result.cases, *cases)
     kernels = {key: result.kernels[key] for key in dict.fromkeys(case.kernel for case in every)}
     write_result(path, result.model_copy(update={"kernels": kernels, "cases": every}))
@@ -325,21 +329,21 @@ def run_checks(options: argparse.Namespace, device: Device) -> CheckReport:
     start = time.monotonic()
     kernels = [kernel for *_, kernel in installed_kernels(options, device.gpu.arch)]
     result = CheckResult(
-        **origin(device), kernels={one.key: one for one in kernels}, reference=reference_identity({}), rule=rule(),
-        cases=(),
+        **origin(device), kernels={one.key: one for one in kernels}, reference=reference_identity({}), cases=(),
+        rule=rule_digest(),
     )  # fmt: skip
-    references, (begun, kept) = References(), resumed(options.out, result)
+    references, (base, kept) = References(), resumed(options.out, result)
     report = CheckReport(kept)
     for number in dict.fromkeys(one.iteration for one in kernels):
         if options.budget and time.monotonic() - start > options.budget:
             print(report.render())
             what = f"not finished: the budget of {options.budget:.0f} s was spent before iteration {number}"
-            raise FlashladderError(what, hint="run it again with the same --out to go on")
+            raise FlashladderError(what, hint="run it again with the same --out to continue")
         asked = {"configs": options.configs, "dtypes": options.dtypes, "quick": options.quick}
         more = check_iteration(number, references=references, done=report.done, **asked)
         report = CheckReport((*report.cases, *more.cases))
         if options.out:
-            write(options.out, begun, report.cases)
+            write(options.out, base, report.cases)
     return report
 
 
@@ -359,10 +363,10 @@ def run_emulated(options: argparse.Namespace) -> CheckReport:
         rung=rung(gpu=False, counted=False, clocks=False), host=this_host(), kernels={one.key: one for one in kernels},
         reference=reference_identity({}), cases=(),
     )  # fmt: skip
-    begun, kept = resumed(options.out, result)
+    base, kept = resumed(options.out, result)
     more = replace(asked, done=CheckReport(kept).done).check_many(options.numbers)
     report = CheckReport((*kept, *more.cases))
-    write(options.out, begun, report.cases)
+    write(options.out, base, report.cases)
     return report
 
 
@@ -380,11 +384,11 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Checks and prints a table; raises `CheckFailed` (exit code 1) when a case failed."""
+    """Checks and prints a table; raises `CheckFailed` (exit code 1) if a case failed or none passed."""
     options = parse_arguments(argv)
     options.numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
     for number in options.numbers:
-        load_iteration(number)  # a wrong number is answered before a GPU is looked for
+        load_iteration(number)  # reports an unknown iteration before it looks for a GPU
     if options.backend == "emulator":
         report = run_emulated(options)
     else:
@@ -392,5 +396,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         report = run_checks(options, open_device())
     print(report.render())
     if not report.passed:
-        raise CheckFailed(f"{len(report.failures)} of {len(report.cases)} cases failed")
+        n_failed = len(report.failures)
+        raise CheckFailed(f"{n_failed} of {len(report.cases)} cases failed" if n_failed else "no case passed")
     return 0

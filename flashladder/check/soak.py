@@ -1,13 +1,12 @@
-"""Soaks kernels: launches beside other work, a million launches, rows of 2^18 positions and tensors far beyond 2^31.
+"""Soaks kernels: beside other work, a million launches, sequences of 2^18 tokens, tensors of more than 2^32 elements.
 
-No table of times shows a race that occurs once in a hundred thousand launches or only beside another kernel, nor an
-index that overflows 32 bits. A watchdog limits every wait, so that the command names a kernel that hangs.
-`load`: runs every case of the check 50 times, bit for bit, while a second stream multiplies matrices. Alone on the GPU
-a kernel's CTAs begin together. Beside products each begins when an SM is free, and shares the L2 and the power.
+Benchmarks reveal neither rare races nor 32-bit index overflows. A watchdog ends a hung kernel and prints its name.
+`load`: runs every case of the check 50 times; all outputs must be bit-identical. A second stream runs matmuls, which
+share the SMs, the L2 cache and the power, so CTA start times vary. Alone on a GPU a kernel's CTAs start together.
 `launches`: a million at small shapes. The host queues the first `PLAIN` of a shape one by one; CUDA graphs of `GRAPH`
-launches queue the rest. Before each comparison O is filled with NaN.
-`far`: whole outputs of this size would take hours in fp64, so it compares the first and last rows and those around
-powers of two. NaN shows rows that were not written. The sum of all bits shows that each launch writes the same.
+launches queue the rest. O is filled with NaN before each comparison.
+`far`: large shapes. A full fp64 reference would take hours, so only rows near the ends and near powers of two are
+compared. NaN shows rows that were not written. A checksum of O detects launches that differ.
 
 Run on a machine with a GPU:
     python -m flashladder.check.soak 26 27 --out soak.json.gz       # resumes if the file exists
@@ -33,30 +32,12 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 from flashladder.arguments import Parser, require_numbers, whole
-from flashladder.bench.command import (
-    add_kernels,
-    add_result,
-    add_show,
-    installed_kernels,
-    on_this_gpu,
-    resumable,
-    until_spent,
-)
+from flashladder.bench import command as bench
 from flashladder.bench.references import reference_identity
+from flashladder.cases import reference
 from flashladder.cases.inputs import Case, Tensors, cases_for, make_tensors
-from flashladder.cases.reference import (
-    BIAS_PER_KEY,
-    UNIT_ROUNDOFF,
-    References,
-    Run,
-    Subject,
-    attention_fp64,
-    attention_torch16,
-    check_case,
-    gather,
-    same_bits,
-)
-from flashladder.check.command import rule
+from flashladder.cases.reference import References, Run, Subject, check_case, same_bits
+from flashladder.check.command import rule_digest
 from flashladder.columns import after, table
 from flashladder.errors import CheckFailed, FlashladderError, first_line, one_line_errors
 from flashladder.gpu.device import Device, origin
@@ -73,20 +54,24 @@ if TYPE_CHECKING:
 PARTS = ("load", "launches", "far")
 REPEATS = 50
 MILLION = 1_000_000
-CASE_S = 120.0  # limit of one case with all its repeats
-HUNG = 1  # exit code: a kernel is wrong
-LEAST = 6  # products queued on each side of a launch, at least
-LEAD = 1.5  # the products on each side take this many times as long as the launch
-SIZES = ((512, 512, 32768), (2048, 2048, 2048), (4096, 4096, 4096))  # m, n, k: few long CTAs, and many short ones
+CASE_S = 120.0  # time limit of one case with all its repeats
+EXIT_WRONG = 1  # exit code of a hang, as of a wrong kernel
+MIN_MATMULS = 6  # on each side of a launch
+MATMUL_RATIO = 1.5  # matmul time on each side / launch time
+SIZES = (
+    (512, 512, 32768),
+    (2048, 2048, 2048),
+    (4096, 4096, 4096),
+)  # m, n, k of the matmuls: few long CTAs, and many short ones
 PLAIN = 10_000  # launches of a shape that the host queues itself
-CHUNK = 500  # plain launches between two comparisons; the queue holds more, so that a hang does not block the host
-GRAPH = 1000  # launches of a graph, and between two comparisons
-CHUNK_S = 20.0  # limit of a chunk; it takes 3 to 40 ms
-FAR_LAUNCHES = 3
-FAR_S = 120.0  # limit of one launch; the longest takes 4 s on an H200
-MOST_SLICES = 6
+CHUNK = 500  # plain launches per comparison: less than the launch queue's depth, so that a hang does not block the host
+GRAPH = 1000  # launches per graph; each replay is followed by a comparison
+CHUNK_S = 20.0  # time limit of the launches between two comparisons; they take 3 to 40 ms
+LARGE_LAUNCHES = 3  # of each large shape
+LARGE_S = 120.0  # time limit of one launch; the longest takes 4 s on an H200
+MOST_SLICES = 6  # (sample, head) pairs of a large shape that are compared
 SMALL_SIZES = ((1, 1, 2), (3, 129, 1), (1, 512, 2), (2, 1000, 3))  # batch, seq_len, heads
-# The last row of 131,073 is in a tile of its own. (4, 262144, 16) has 2^31 elements, the last shape 2^32 and a sample.
+# The last row of 131,073 is alone in its tile. (4, 262144, 16) has 2^31 elements; the last has 2^32 plus one sample.
 LONG_SIZES = ((1, 65_537, 2), (1, 131_073, 1), (1, 262_144, 2), (1, 262_143, 1), (4, 262_144, 16), (2049, 1024, 16))
 SMALL_SHAPES, LONG_SHAPES = (
     tuple(Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=D_HEAD) for batch, seq_len, heads in sizes)
@@ -100,32 +85,32 @@ def described(shape: Shape) -> str:
 
 
 class Gpu:
-    """This process's GPU, and a second stream on it that multiplies matrices in fp16."""
+    """This process's GPU, with a second stream that runs fp16 matmuls."""
 
     device = "cuda"
 
     def __init__(self) -> None:
-        self.tell: Callable[[str], object] = lambda _: None  # records what hung, before the process ends
+        self.record_hang: Callable[[str], object] = lambda _: None  # called before the process ends
 
     @cached_property
     def _second(self) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]]:
-        """The second stream, and the factors and the result of each product."""
+        """The second stream, and the inputs and the output of each matmul."""
         import torch
 
         draw = partial(torch.randn, dtype=torch.float16, device="cuda")
         stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch does not annotate it
-        products = [(draw(m, k), draw(k, n), draw(m, n)) for m, n, k in SIZES]
+        matmuls = [(draw(m, k), draw(k, n), draw(m, n)) for m, n, k in SIZES]
         torch.cuda.synchronize()
-        return stream, products
+        return stream, matmuls
 
     def wait(self) -> None:
-        """Waits until the GPU has done all that is queued."""
+        """Waits until the GPU has finished all queued work."""
         import torch
 
         torch.cuda.synchronize()
 
     def graph(self, calls: Callable[[], object]) -> Callable[[], object]:
-        """Records the launches of `calls` as a graph; the result queues them all."""
+        """Captures the launches of `calls` as a CUDA graph; returns a function that queues them all."""
         import torch
 
         made = torch.cuda.CUDAGraph()
@@ -134,38 +119,38 @@ class Gpu:
         replay: Callable[[], object] = made.replay
         return replay
 
-    def product(self, turn: int) -> None:
-        """Queues one of `SIZES` on the second stream."""
+    def matmul(self, index: int) -> None:
+        """Queues a matmul on the second stream; `index` selects one of `SIZES`."""
         import torch
 
-        stream, products = self._second
-        one, other, out = products[turn % len(products)]
+        stream, matmuls = self._second
+        a, b, out = matmuls[index % len(matmuls)]
         with torch.cuda.stream(stream):
-            torch.mm(one, other, out=out)
+            torch.mm(a, b, out=out)
 
     def mark(self, *, second: bool = False) -> Any:
-        """An event with timing, recorded on the launches' stream or on the second one."""
+        """Records a timing event on the launches' stream or on the second one."""
         import torch
 
         made: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch does not annotate it
         made.record(self._second[0] if second else torch.cuda.current_stream())
         return made
 
-    def leave(self, line: str) -> None:
-        """Prints a line and ends the process at once, because a normal exit would wait for the GPU once more."""
+    def exit_now(self, line: str) -> None:
+        """Prints a line and ends the process at once; a normal exit would wait for the hung GPU."""
         print(f"error: {line}", file=sys.stderr, flush=True)
-        os._exit(HUNG)
+        os._exit(EXIT_WRONG)
 
     @contextmanager
-    def within(self, seconds: float, what: str) -> Iterator[None]:
-        """Another thread ends the process if the body takes longer, because the main thread waits for the GPU."""
-        line = f"{what}: no end within {seconds:g} s"
+    def time_limit(self, seconds: float, what: str) -> Iterator[None]:
+        """A timer thread ends the process, because the main thread may be blocked in the GPU wait."""
+        line = f"{what}: did not finish within {seconds:g} s"
 
         def end() -> None:
             try:
-                self.tell(line)
+                self.record_hang(line)
             finally:
-                self.leave(line)
+                self.exit_now(line)
 
         with after(seconds, end):
             yield
@@ -173,18 +158,18 @@ class Gpu:
 
 @dataclass
 class Load:
-    """Surrounds launches with products, and sums up how long both ran at the same time."""
+    """Surrounds launches with matmuls, and sums up how long both ran at the same time."""
 
     gpu: Gpu
-    products: int = 0
+    matmuls: int = 0
     launches: int = 0
-    seconds: float = 0.0
-    beside_s: float = 0.0
-    _each: int = LEAST
-    _last: list[Any] = field(default_factory=list)
+    seconds: float = 0.0  # of all launches
+    overlap_s: float = 0.0  # of these, with a matmul running
+    _per_side: int = MIN_MATMULS
+    _last: list[Any] = field(default_factory=list)  # events of the last launch
 
     def around(self, run: Run) -> Run:
-        """The same operator, with products on the second stream before and after each launch."""
+        """The same operator, with matmuls on the second stream before and after each launch."""
 
         def loaded(*arguments: object) -> object:
             self._add_last()
@@ -200,37 +185,37 @@ class Load:
         return loaded
 
     def _queue(self) -> None:
-        for turn in range(self._each):
-            self.gpu.product(turn)
+        for index in range(self._per_side):
+            self.gpu.matmul(index)
 
     def _add_last(self) -> None:
-        """Adds the last launch to the sums, and chooses how many products surround the next one."""
+        """Adds the last launch to the sums, and chooses how many matmuls surround the next one."""
         if not self._last:
             return
         self.gpu.wait()
         begin, start, end, done = self._last
         self._last = []
-        took_ms, products_ms, queued = start.elapsed_time(end), begin.elapsed_time(done), 2 * self._each
-        overlap_ms = max(0.0, min(begin.elapsed_time(end), products_ms) - max(0.0, begin.elapsed_time(start)))
+        took_ms, matmuls_ms, queued = start.elapsed_time(end), begin.elapsed_time(done), 2 * self._per_side
+        overlap_ms = max(0.0, min(begin.elapsed_time(end), matmuls_ms) - max(0.0, begin.elapsed_time(start)))
         self.launches += 1
-        self.products += queued
+        self.matmuls += queued
         self.seconds += took_ms / 1e3
-        self.beside_s += overlap_ms / 1e3
-        self._each = max(LEAST, round(LEAD * took_ms / max(products_ms / queued, 1e-3)))
+        self.overlap_s += overlap_ms / 1e3
+        self._per_side = max(MIN_MATMULS, round(MATMUL_RATIO * took_ms / max(matmuls_ms / queued, 1e-3)))
 
-    def taken(self, kernel: str, case: str) -> Beside | None:
+    def summary(self, kernel: str, case: str) -> Beside | None:
         """The sums of all launches; None if there was no launch."""
         self._add_last()
         if not self.launches or self.seconds <= 0:
             return None
         return Beside(
-            kernel=kernel, case=case, launches=self.launches, products=self.products,
-            seconds=round(self.seconds, 6), beside_s=round(self.beside_s, 6),
+            kernel=kernel, case=case, launches=self.launches, products=self.matmuls,
+            seconds=round(self.seconds, 6), beside_s=round(self.overlap_s, 6),
         )  # fmt: skip
 
 
 def hammer(subject: Subject, shape: Shape, launches: int, gpu: Gpu) -> Hammered:
-    """`launches` launches of one kernel at one shape."""
+    """Launches one kernel `launches` times at one shape; all outputs must equal the first bit for bit."""
     config, form = subject.config, subject.config.short_form()
     tensors = make_tensors(Case(f"soak {shape.seq_len}", shape, seed=shape.seq_len), config.dtype, gpu.device)
 
@@ -239,27 +224,27 @@ def hammer(subject: Subject, shape: Shape, launches: int, gpu: Gpu) -> Hammered:
             subject.run(tensors.q, tensors.k, tensors.v, tensors.out, form)
 
     what, start = f"{subject.key} at {described(shape)}", time.monotonic()
-    with gpu.within(CHUNK_S, f"{what}, first launch"):
+    with gpu.time_limit(CHUNK_S, f"{what}, first launch"):
         tensors.poison()
         launch()
         gpu.wait()
         first = tensors.out.clone()
-        again = gpu.graph(lambda: launch(GRAPH)) if launches > PLAIN else launch
+        replay = gpu.graph(lambda: launch(GRAPH)) if launches > PLAIN else launch
         gpu.wait()
-    plain = replayed = looks = differing = 0
+    plain = replayed = comparisons = differing = 0
     while plain + replayed < launches:
         more = min(CHUNK, launches - plain) if plain < min(PLAIN, launches) else 0
-        with gpu.within(CHUNK_S, f"{what}, launch {plain + replayed + 1:,} and those after it"):
+        with gpu.time_limit(CHUNK_S, f"{what}, launch {plain + replayed + 1:,} and those after it"):
             tensors.poison()
             launch(more)
             if not more:
-                again()
+                replay()
             gpu.wait()
             differing += not same_bits(tensors.out, first)
-        plain, replayed, looks = plain + more, replayed + (0 if more else GRAPH), looks + 1
+        plain, replayed, comparisons = plain + more, replayed + (0 if more else GRAPH), comparisons + 1
     return Hammered(
-        kernel=subject.key, dtype=cast("Dtype", config.dtype), shape=shape, plain=plain, replayed=replayed, looks=looks,
-        differing=differing, finite=bool(first.isfinite().all()),
+        kernel=subject.key, dtype=cast("Dtype", config.dtype), shape=shape, plain=plain, replayed=replayed,
+        looks=comparisons, differing=differing, finite=bool(first.isfinite().all()),
         seconds=round(max(time.monotonic() - start, 1e-6), 3), digest=bits_digest(first),
     )  # fmt: skip
 
@@ -281,7 +266,7 @@ def chosen_rows(seq_len: int) -> tuple[int, ...]:
 
 
 def chosen_slices(shape: Shape) -> tuple[tuple[int, int], ...]:
-    """The first slice, the last ones, and those in which an element's or a byte's index passes 2^31 or 2^32."""
+    """At most `MOST_SLICES`: the first, the last, and those where an element or byte index passes 2^31 or 2^32."""
     last_sample, last_head = shape.batch - 1, shape.n_heads - 1
     chosen = [(last_sample, last_head), (0, 0), (last_sample, 0)]
     for limit in (1 << 32, 1 << 31, 1 << 30):  # elements, of two bytes each
@@ -290,8 +275,8 @@ def chosen_slices(shape: Shape) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(list(dict.fromkeys(chosen))[:MOST_SLICES]))
 
 
-def far(subject: Subject, shape: Shape, gpu: Gpu) -> FarRows:
-    """One kernel at one long or large shape.
+def run_large(subject: Subject, shape: Shape, gpu: Gpu) -> FarRows:
+    """Runs one kernel at one long or large shape and compares some rows with fp64.
 
     Raises:
         FlashladderError: the tensors do not fit this GPU.
@@ -305,8 +290,8 @@ def far(subject: Subject, shape: Shape, gpu: Gpu) -> FarRows:
         raise FlashladderError(f"cannot make tensors of {described(shape)}", found=first_line(error)) from error
     slices, rows = chosen_slices(shape), chosen_rows(shape.seq_len)
     took, seen, finite = list[float](), list[tuple[int, str]](), True
-    for number in range(FAR_LAUNCHES):
-        with gpu.within(FAR_S, f"{subject.key} at {described(shape)}, launch {number + 1}"):
+    for number in range(LARGE_LAUNCHES):
+        with gpu.time_limit(LARGE_S, f"{subject.key} at {described(shape)}, launch {number + 1}"):
             tensors.poison()
             gpu.wait()
             start = time.monotonic()
@@ -315,12 +300,12 @@ def far(subject: Subject, shape: Shape, gpu: Gpu) -> FarRows:
             took.append(max(time.monotonic() - start, 1e-9))
             # one sample at a time, because a mask of all of O may not fit
             finite = finite and all(bool(sample.isfinite().all()) for sample in tensors.out)
-            total = int(tensors.out.view(torch.int32).sum(dtype=torch.int64))
-            seen.append((total, bits_digest(_rows(tensors.out, slices, rows), total)))
+            checksum = int(tensors.out.view(torch.int32).sum(dtype=torch.int64))
+            seen.append((checksum, bits_digest(_rows(tensors.out, slices, rows), checksum)))
     dtype = cast("Dtype", config.dtype)
     (largest, allowed), (rms, rms_allowed) = _errors(tensors, dtype, slices, rows)
     return FarRows(
-        kernel=subject.key, dtype=dtype, shape=shape, slices=slices, rows=rows, launches=FAR_LAUNCHES,
+        kernel=subject.key, dtype=dtype, shape=shape, slices=slices, rows=rows, launches=LARGE_LAUNCHES,
         differing=sum(one != seen[0] for one in seen), seconds=round(median(took), 9), finite=finite,
         max_error=largest, max_allowed=allowed, rms_error=rms, rms_allowed=rms_allowed, digest=seen[0][1],
     )  # fmt: skip
@@ -329,19 +314,20 @@ def far(subject: Subject, shape: Shape, gpu: Gpu) -> FarRows:
 def _errors(
     tensors: Tensors, dtype: Dtype, slices: Sequence[tuple[int, int]], rows: Sequence[int]
 ) -> list[tuple[float | None, float]]:
-    """Largest and relative RMS error of the rows, each of the worst slice and with its tolerance.
+    """Max error and relative RMS error of the rows: (error, tolerance) of the worst slice for each.
 
-    The tolerance of both is twice torch's error, at least a unit roundoff, plus what tensor cores cut off.
+    The tolerance is twice torch's error, at least a unit roundoff, plus the truncation error of tensor cores.
     """
-    cut, roundoff = BIAS_PER_KEY * tensors.k.shape[1], UNIT_ROUNDOFF[dtype]
+    truncation, roundoff = reference.BIAS_PER_KEY * tensors.k.shape[1], reference.UNIT_ROUNDOFF[dtype]
     found: list[tuple[tuple[float, float], tuple[float, float]]] = []  # of each slice
     for one in slices:
-        q, k, v = _rows(tensors.q, [one], rows), gather(tensors.k, [one]), gather(tensors.v, [one])
-        exact = attention_fp64(q, k, v)
-        mine, theirs = (each.double() - exact for each in (_rows(tensors.out, [one], rows), attention_torch16(q, k, v)))
+        q, out = (_rows(tensor, [one], rows) for tensor in (tensors.q, tensors.out))
+        k, v = (reference.gather(tensor, [one]) for tensor in (tensors.k, tensors.v))
+        exact = reference.attention_fp64(q, k, v)
+        mine, theirs = (each.double() - exact for each in (out, reference.attention_torch16(q, k, v)))
         size, largest = float(exact.square().mean().sqrt()), float(exact.abs().max())
-        allowed = max(2 * float(theirs.abs().max()), roundoff * largest) + cut * largest
-        rms_allowed = max(roundoff, 2 * float(theirs.square().mean().sqrt()) / size) + cut
+        allowed = max(2 * float(theirs.abs().max()), roundoff * largest) + truncation * largest
+        rms_allowed = max(roundoff, 2 * float(theirs.square().mean().sqrt()) / size) + truncation
         rms = float(mine.square().mean().sqrt()) / size
         found.append(((float(mine.abs().max()), allowed), (rms, rms_allowed)))
 
@@ -370,7 +356,7 @@ class Soak:
 
     def __post_init__(self) -> None:
         """Lets the watchdog write a hang into the file."""
-        self.gpu.tell = lambda line: self.update(hung=line)
+        self.gpu.record_hang = lambda line: self.update(hung=line)
 
     def keep(self, **added: object) -> None:
         """Adds entries to lists of the result and writes the file."""
@@ -383,13 +369,13 @@ class Soak:
             write_result(self.out, self.result)
 
     def require_enough(self, subject: Subject, what: str, found: int, asked: int) -> None:
-        """Refuses a file whose entry has fewer repeats or launches than this run asks for: it would be skipped."""
+        """Rejects a file whose entry has fewer repeats or launches than this run asks for."""
         if found < asked:
             problem, least = f"{subject.key}: the file holds fewer {what} than are asked for", f"at least {asked:,}"
             raise FlashladderError(problem, where=self.out, expected=least, found=f"{found:,}", hint=OTHER_FILE)
 
     def load(self, subject: Subject, options: argparse.Namespace) -> None:
-        """Every case of a kernel beside products."""
+        """Part `load`: every case of a kernel beside matmuls."""
         done = {case.case: case for case in self.result.cases if case.kernel == subject.key}
         for case in cases_for(subject.config, quick=options.quick):
             if case.name in done:
@@ -398,13 +384,13 @@ class Soak:
                 continue
             load = Load(self.gpu)
             loaded = replace(subject, run=load.around(subject.run))
-            with self.gpu.within(CASE_S, f"{subject.key}, case {case.name}"):
+            with self.gpu.time_limit(CASE_S, f"{subject.key}, case {case.name}"):
                 checked = check_case(loaded, case, self.references, self.gpu.device, options.repeats)
-                found = load.taken(subject.key, case.name)
+                found = load.summary(subject.key, case.name)
             self.keep(cases=checked, **({"beside": found} if found else {}))
 
     def launches(self, subject: Subject, options: argparse.Namespace) -> None:
-        """All small shapes of a kernel, `options.launches` launches together."""
+        """Part `launches`: `options.launches` launches of a kernel, shared by all small shapes."""
         done = {one.shape: one.launches for one in self.result.hammered if one.kernel == subject.key}
         each = -(-options.launches // len(SMALL_SHAPES))
         for shape in SMALL_SHAPES:
@@ -414,55 +400,52 @@ class Soak:
                 self.keep(hammered=hammer(subject, shape, each, self.gpu))
 
     def far(self, subject: Subject, _: argparse.Namespace) -> None:
-        """All long and large shapes that a kernel takes."""
+        """Part `far`: all long and large shapes that a kernel supports."""
         done = {one.shape for one in self.result.far if one.kernel == subject.key}
         for shape in LONG_SHAPES:
             if shape not in done and not any(shape.seq_len % size for size in subject.config.multiples.values()):
-                self.keep(far=far(subject, shape, self.gpu))
+                self.keep(far=run_large(subject, shape, self.gpu))
 
 
 def problems(result: SoakResult) -> list[str]:
     """One line per problem."""
     found = [f"hung: {result.hung}"] if result.hung else []
     found += [f"{one.kernel}, case {one.case}: {one.reason}" for one in result.cases if one.status == "fail"]
-    counted: list[tuple[Hammered | FarRows, str]] = [(run, f"{run.looks} looks found") for run in result.hammered]
-    for run, count in (*counted, *((run, f"{run.launches} launches wrote") for run in result.far)):
+    counted: list[tuple[Hammered | FarRows, str]] = [(run, f"{run.looks} comparisons") for run in result.hammered]
+    for run, count in (*counted, *((run, f"{run.launches} launches") for run in result.far)):
         where = f"{run.kernel} at {described(run.shape)}"
         if run.differing:
-            found.append(f"{where}: {run.differing} of {count} other bits than the first")
+            found.append(f"{where}: {run.differing} of {count} differ from the first output")
         if not run.finite:
             found.append(f"{where}: elements of O are NaN or infinite, or were not written")
-        for what, error, allowed in _far_errors(run) if isinstance(run, FarRows) else ():
+        for what, error, allowed in _errors_of(run) if isinstance(run, FarRows) else ():
             if error is None or not error <= allowed:
-                told = "NaN" if error is None else f"{error:.3g}"
-                found.append(f"{where}: {what} {told} (allowed {allowed:.3g})")
+                value = "NaN" if error is None else f"{error:.3g}"
+                found.append(f"{where}: {what} {value} (allowed {allowed:.3g})")
     return found
 
 
-def _far_errors(run: FarRows) -> tuple[tuple[str, float | None, float], ...]:
+def _errors_of(run: FarRows) -> tuple[tuple[str, float | None, float], ...]:
     return (("max error", run.max_error, run.max_allowed), ("relative RMS", run.rms_error, run.rms_allowed))
 
 
 def render(result: SoakResult) -> str:
-    """A table of each part that was run, and the problems."""
-    beside = [("kernel", "cases", "passed", "refused", "runs of a case", "launches beside load", "of their time")]
+    """A table of each part that was run, and the problems. "overlap": share of launch time with a matmul running."""
+    beside = [("kernel", "cases", "passed", "rejected", "repeats", "launches under load", "overlap")]
     beside += [_beside(result, key) for key in dict.fromkeys(one.kernel for one in result.cases)]
-    hammered = [("kernel", "shape", "by the host", "by graphs", "us each", "looks", "other bits")]
+    hammered = [("kernel", "shape", "stream launches", "graph launches", "us/launch", "comparisons", "mismatches")]
     for one in result.hammered:
         microseconds = f"{one.seconds / one.launches * 1e6:.1f}"
         counts = (f"{one.plain:,}", f"{one.replayed:,}", microseconds, str(one.looks), str(one.differing))
         hammered.append((_short(one.kernel), described(one.shape), *counts))
-    far = [("kernel", "shape", "launches", "s each", "other bits", "max of allowed", "RMS of allowed")]
+    far = [("kernel", "shape", "launches", "s/launch", "mismatches", "max err / tol", "RMS err / tol")]
     for run in result.far:
-        shares = ["NaN" if error is None else f"{error / allowed:.0%}" for _, error, allowed in _far_errors(run)]
+        shares = ["NaN" if error is None else f"{error / allowed:.0%}" for _, error, allowed in _errors_of(run)]
         counts = (str(run.launches), f"{run.seconds:.3f}", str(run.differing), shares[0], shares[1])
         far.append((_short(run.kernel), described(run.shape), *counts))
     lines, wrong = [f"{result.gpu.name}, torch {result.reference.torch}"], problems(result)
-    for title, rows, first_right in (
-        ("beside matrix products, bit for bit", beside, 1),
-        ("launched again and again", hammered, 2),
-        ("long rows", far, 2),
-    ):
+    tables = (("cases under load", beside, 1), ("repeated launches", hammered, 2), ("long and large shapes", far, 2))
+    for title, rows, first_right in tables:
         if rows[1:]:
             lines += ["", title, *table(rows, None, right=range(first_right, 7))]
     return "\n".join([*lines, "", *(f"FAILED {line}" for line in wrong), f"{len(wrong)} problems"])
@@ -472,10 +455,10 @@ def _beside(result: SoakResult, key: str) -> tuple[str, str, str, str, str, str,
     own = [one for one in result.cases if one.kernel == key]
     load = [one for one in result.beside if one.kernel == key]
     spent = sum(one.seconds for one in load)
-    passed, refused = (str(sum(one.status == status for one in own)) for status in ("pass", "not_applicable"))
+    passed, rejected = (str(sum(one.status == status for one in own)) for status in ("pass", "not_applicable"))
     repeats, launches = max(one.repeats for one in own), sum(one.launches for one in load)
     share = f"{100 * sum(one.beside_s for one in load) / spent:.0f} %" if spent else ""
-    return _short(key), str(len(own)), passed, refused, str(repeats), f"{launches:,}", share
+    return _short(key), str(len(own)), passed, rejected, str(repeats), f"{launches:,}", share
 
 
 def _short(key: str) -> str:
@@ -489,52 +472,53 @@ def measure(options: argparse.Namespace, device: Device) -> None:
 
     Raises:
         CheckFailed: a kernel is wrong.
-        FlashladderError: the file is of another GPU, kernel, torch or rule.
+        FlashladderError: the file was made with another GPU, kernel, torch or rule.
     """
     kernels: dict[Subject, Kernel] = {}
-    for number, config, run, kernel in installed_kernels(options, device.gpu.arch):
+    for number, config, run, kernel in bench.installed_kernels(options, device.gpu.arch):
         kernels[Subject(number, config, run, load_iteration(number).row_stride)] = kernel
     fresh = SoakResult(
         **origin(device), kernels={one.key: one for one in kernels.values()}, reference=reference_identity({}),
-        rule=rule(),
+        rule=rule_digest(),
     )  # fmt: skip
     soak = Soak(earlier(options.out, fresh), options.out, Gpu())
-    for part, subject in until_spent(options, [(part, subject) for part in options.parts for subject in kernels]):
+    work = [(part, subject) for part in options.parts for subject in kernels]
+    for part, subject in bench.until_spent(options, work):
         print(f"{part}: {subject.key}", flush=True)
-        getattr(soak, part)(subject, options)  # of `PARTS`
+        getattr(soak, part)(subject, options)  # the method named after the part
     print(render(soak.result))
     if found := problems(soak.result):
         raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=options.out)
 
 
 def earlier(path: Path | None, fresh: SoakResult) -> SoakResult:
-    """`fresh` with the entries of an earlier file of the same GPU, kernels, torch and rule, without its hang."""
-    old = resumable(path, fresh, **{"FA2": "reference", "rule of correctness": "rule"})
+    """Adds the entries of an earlier file of the same GPU, kernels, torch and rule, and clears a recorded hang."""
+    old = bench.resumable(path, fresh, **{"FA2": "reference", "rule of correctness": "rule"})
     return old.model_copy(update={"kernels": old.kernels | fresh.kernels, "hung": None}) if old else fresh
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Soaks and prints the tables, or prints those of a file."""
+    """Soaks and prints the tables, or prints the tables of a file."""
     parser = Parser(
         prog="python -m flashladder.check.soak",
-        description="Runs kernels beside other work, a million times, and on long rows.",
+        description="Runs kernels beside other work, a million times, and on long sequences.",
         epilog="example: python -m flashladder.check.soak 26 27 --out soak.json.gz",
     )
-    add_kernels(parser)
+    bench.add_kernels(parser)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="default: all three")
-    parser.add_argument("--repeats", type=whole, default=REPEATS, help=f"of a case beside load (default: {REPEATS})")
-    parser.add_argument("--launches", type=whole, default=MILLION, help="of each kernel (default: a million)")
-    parser.add_argument("--quick", action="store_true", help="beside load short lengths only")
-    add_result(parser, "kernel's part")
-    add_show(parser)
+    parser.add_argument("--repeats", type=whole, default=REPEATS, help=f"per case in part 'load' (default: {REPEATS})")
+    parser.add_argument("--launches", type=whole, default=MILLION, help="per kernel in part 'launches' (default: 10^6)")
+    parser.add_argument("--quick", action="store_true", help="part 'load': short lengths only")
+    bench.add_result(parser, "kernel's part")
+    bench.add_show(parser)
     options = parser.parse_args(argv)
     if options.show:
         print(render(load_as(options.show, SoakResult)))
         return 0
     require_numbers(parser, options)
     if options.repeats < 2 or options.launches < 1:
-        parser.error("expected at least 2 repeats and a launch")
-    on_this_gpu(options, measure)
+        parser.error("--repeats must be at least 2, --launches at least 1")
+    bench.on_this_gpu(options, measure)
     return 0
 
 

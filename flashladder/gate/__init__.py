@@ -1,5 +1,5 @@
-"""Do the committed numbers hold? Documents, claims, published figures, tables and plots, derived again.
+"""Are the committed numbers right? Recomputes documents, claims, tables and plots, and compares with published figures.
 
-`reproduce` runs every check, `verify` looks at one document or a folder of them, `published` compares figures with
-published ones and runs with each other.
+`reproduce` runs every check. `verify` checks one document or a folder of them. `published` compares our figures with
+the published ones, and one of our runs with another.
 """

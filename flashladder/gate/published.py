@@ -1,8 +1,8 @@
-"""Measured figures against published ones, and one run against another.
+"""Compares our figures with the published ones, and one of our runs with another.
 
 On the GPU model of the published figures this compares cell by cell, on another model by rank order. Published figures
 are data with tolerances (`flashladder.results.published`). If a cell is outside its tolerance, the line names what
-differs between the two runs. `invoke gate` runs it.
+differs between the two runs. A "peer" is a published kernel that we timed again on our H200. `invoke gate` runs it.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from flashladder.results.published import N_ITERATIONS, PUBLISHED, Statistic, lo
 from flashladder.results.schema import BenchResult, Mean, Summary
 from flashladder.results.statistics import spearman
 
-PEER_GPU, PEER_FILE = "h200", "peer_h200_progression.csv"  # the GPU that timed the published kernels beside FA2
-PEER_POINTS = 3.0  # points that a kernel may lie below its published peer: other toolchain, other card
-BEST_FROM = 9  # the ladder's best kernel is one of this iteration to the last published one
-BEST_AT_LEAST = {"S=4096": 107.0, "harmonic mean": 106.0}  # percent of FA2, on the peers' GPU
+PEER_GPU, PEER_FILE = "h200", "peer_h200_progression.csv"  # percent of FA2 of the peers
+PEER_POINTS = 3.0  # a kernel may be so many percentage points below its peer: other toolchain, other card
+BEST_FROM = 9  # the fastest kernel from this iteration to the last published one must reach `BEST_AT_LEAST`
+BEST_AT_LEAST = {"S=4096": 107.0, "harmonic mean": 106.0}  # percent of FA2, on `PEER_GPU`
 COMPILERS = ("nvidia-cuda-nvcc", "nvidia-nvvm")
-SHARES = {"clock_mhz": 0.03, "fa2_tflops": 0.05}  # a change up to this share comes from the card's temperature
+SHARES = {"clock_mhz": 0.03, "fa2_tflops": 0.05}  # a relative change up to this comes from the card's temperature
 DIFFERENCES = {
     "config": "configuration", "compiler": "toolchain", "code": "machine code", "clock_mhz": "clock (MHz)",
-    "fa2_tflops": "clock or FA2 (TFLOP/s)", "driver": "driver", "torch": "torch", "card": "card",
+    "fa2_tflops": "FA2 speed (clock or FA2 itself, TFLOP/s)", "driver": "driver", "torch": "torch", "card": "card",
 }  # fmt: skip
-"""What can differ between two runs of a cell: key to words, the likeliest cause of another ratio first."""
-LEAST_RANKED = 4  # fewer cells give no rank order
+"""What can differ between two runs of a cell: key to words, the most likely cause of a differing percentage first."""
+LEAST_RANKED = 4  # cells that a comparison of ranks needs
 NONE = "nothing that was recorded differs; look at the host, other processes on the GPU and the samples"
 
 Known = Mapping[str, str | float | None]  # facts of a cell's run by keys of `DIFFERENCES`; None: not recorded
-Comparison = tuple[Sequence[str], int]  # one line per problem; how many figures were compared
+Comparison = tuple[Sequence[str], int]  # one line per problem; the number of compared figures
 
 
 def probable_cause(expected: Known, found: Known) -> str:
-    """What differs between two runs, the likeliest cause of another ratio first."""
+    """What differs between two runs, the most likely cause of a differing percentage first."""
     pairs = {name: (expected.get(name), found.get(name)) for name in DIFFERENCES}
-    differing = {name: pair for name, pair in pairs.items() if None not in pair and _apart(name, *pair)}
+    differing = {name: pair for name, pair in pairs.items() if None not in pair and _differ(name, *pair)}
     if differing.keys() & {"config", "compiler"}:
         differing.pop("code", None)
     if None not in pairs["clock_mhz"]:
@@ -51,7 +51,7 @@ def probable_cause(expected: Known, found: Known) -> str:
     return "; ".join(f"another {DIFFERENCES[name]}: {b} instead of {a}" for name, (a, b) in shown.items()) or NONE
 
 
-def _apart(name: str, a: str | float | None, b: str | float | None) -> bool:
+def _differ(name: str, a: str | float | None, b: str | float | None) -> bool:
     return abs(b / a - 1) > SHARES[name] if isinstance(a, float) and isinstance(b, float) else a != b
 
 
@@ -66,33 +66,33 @@ def _known(result: BenchResult, one: Summary | Mean) -> Known:
     }  # fmt: skip
 
 
-def failing(where: str, cell: tuple[float, float], found: float, known: tuple[Known, Known]) -> list[str]:
+def outside_tolerance(where: str, expected: tuple[float, float], found: float, known: tuple[Known, Known]) -> list[str]:
     """One line if a cell's percent of FA2 is outside its tolerance, else none.
 
-    `cell`: the expected percent, and the tolerance in points. `known`: the facts of the expected and the found run.
+    `expected`: percent, and tolerance in percentage points. `known`: facts of the expected and of the found run.
     """
-    expected, points = cell
-    if abs(found - expected) <= points:
+    percent, points = expected
+    if abs(found - percent) <= points:
         return []
-    percents = f"expected {expected:.1f} % of FA2 within {points:g} points, found {found:.1f} %"
+    percents = f"expected {percent:.1f} % of FA2 within {points:g} points, found {found:.1f} %"
     return [f"{where}: {percents}; probably {probable_cause(*known)}"]
 
 
-def same_model(expected: BenchResult, found: BenchResult, names: tuple[str, str]) -> Comparison:
-    """Compares every cell and harmonic mean that two runs on one GPU model share; `names` are those of the files."""
+def compare_same_gpu(expected: BenchResult, found: BenchResult, names: tuple[str, str]) -> Comparison:
+    """Compares every cell and harmonic mean that two runs on one GPU model share; `names`: the two files."""
     tolerance, wanted = load_description().tolerance, _cells(expected)
     shared = {key: one for key, one in _cells(found).items() if key in wanted}
     problems: list[str] = []
     for key, one in shared.items():
         statistic = f"seq{one.shape.seq_len}" if isinstance(one, Summary) else "hmean"
-        where = f"{names[1]}: {one.kernel} {one.dtype} {statistic}, beside {names[0]}"
-        cell = (wanted[key].pct, tolerance.points(statistic))
-        problems += failing(where, cell, one.pct, (_known(expected, wanted[key]), _known(found, one)))
+        where = f"{names[1]}: {one.kernel} {one.dtype} {statistic}, compared with {names[0]}"
+        expectation = (wanted[key].pct, tolerance.points(statistic))
+        problems += outside_tolerance(where, expectation, one.pct, (_known(expected, wanted[key]), _known(found, one)))
     return problems, len(shared)
 
 
 def _cells(result: BenchResult) -> dict[tuple[object, ...], Summary | Mean]:
-    """Cells of the ladder's kernels that have enough pairs, and their means, by keys that are equal in other files."""
+    """Cells of the ladder's kernels that have enough pairs, and their means; the keys are the same in all files."""
     own = {name for name, kernel in result.kernels.items() if not kernel.variant}
     cells: dict[tuple[object, ...], Summary | Mean] = {
         (one.kernel, one.dtype, one.shape): one
@@ -102,8 +102,8 @@ def _cells(result: BenchResult) -> dict[tuple[object, ...], Summary | Mean]:
     return cells | {(one.kernel, one.dtype, one.seq_lens): one for one in result.means if one.kernel in own}
 
 
-def in_rank_order(expected: BenchResult, found: BenchResult) -> tuple[list[str], str]:
-    """Compares cells on two GPU models: a line if their rank correlation is too low, and the correlation in words."""
+def compare_ranks(expected: BenchResult, found: BenchResult) -> tuple[list[str], str]:
+    """Compares the ranks of cells on two GPU models: one line if they correlate too little, and the correlation."""
     theirs = {(one.kernel, one.dtype, one.shape): one.pct for one in expected.summaries}
     pairs = [(one.pct, theirs[key]) for one in found.summaries if (key := (one.kernel, one.dtype, one.shape)) in theirs]
     if len(pairs) < LEAST_RANKED:
@@ -114,28 +114,28 @@ def in_rank_order(expected: BenchResult, found: BenchResult) -> tuple[list[str],
 
 
 def _correlation(pairs: list[tuple[float, float]], beside: str = "") -> tuple[bool, str]:
-    """Whether two rank orders agree well enough, and how well."""
+    """Whether two rank orders agree well enough, and their rank correlation."""
     bound = load_description().tolerance.other_gpu_spearman_at_least
     value = spearman([mine for mine, _ in pairs], [theirs for _, theirs in pairs])
     return value >= bound, f"Spearman {value:.3f}{beside}, at least {bound:g}"
 
 
-def against_published(ladder: Ladder, folder: Path | None = None) -> tuple[list[str], str]:
-    """Every machine's fp16 progression: by cell on a GPU model with published figures, by rank on another.
+def compare_with_published(ladder: Ladder, folder: Path | None = None) -> tuple[list[str], str]:
+    """Compares each machine's fp16 progression: by cell on a GPU model with published figures, by rank on another.
 
-    A machine that was only swept (``<machine>/<machine>.json.gz`` in `folder`) is judged by its sweep.
+    If a machine has only a sweep (``<machine>/<machine>.json.gz`` in `folder`), the figures come from the sweep.
     """
     problems, summaries = list[str](), list[str]()
     for machine in (*ladder.machines, *(swept(ladder, folder) if folder else ())):
-        judge = _by_cell if machine.key in ladder.published.gpus else _by_rank
-        lines, summary = judge(ladder, machine)
+        compare = _by_cell if machine.key in ladder.published.gpus else _by_rank
+        lines, summary = compare(ladder, machine)
         problems += [f"{machine.name}{line}" for line in lines]
         summaries.append(f"{machine.name}: {summary}")
     return problems, "; ".join(summaries) or "nothing was measured"
 
 
 def _by_rank(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
-    """Another GPU is judged by the published A100 kernels if it ran them all, else by its own."""
+    """Ranks our kernels in the A100's configurations if this machine timed all of them, else in its own."""
     theirs, own = (_headline_percents(ladder, machine, configs_of) for configs_of in (PUBLISHED_GPU, None))
     measured = theirs if len(theirs) == N_ITERATIONS else own
     if len(measured) != N_ITERATIONS:
@@ -178,24 +178,24 @@ def _by_cell(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
                 n += 1
                 where, expectation = f", iteration {row.iteration.number}, {statistic}", (cell.value, cell.tolerance)
                 missing = f"{where}: expected {cell.value:g} % within {cell.tolerance:g} points, found no measurement"
-                problems += failing(where, expectation, one.pct, (expected, found)) if one else [missing]
+                problems += outside_tolerance(where, expectation, one.pct, (expected, found)) if one else [missing]
     return problems, f"{n} cells"
 
 
-def beside_committed(own: Path, committed: Path = RESULTS) -> Comparison:
-    """Compares the timings in one's own folder of results with the committed ones of the same GPU model."""
+def compare_with_committed(own: Path, committed: Path = RESULTS) -> Comparison:
+    """Compares the timings in a new results folder with the committed timings of the same GPU model."""
     problems, n = list[str](), 0
     for mine, theirs in product(bench_files(own), bench_files(committed)):
         if mine.parent.name == theirs.parent.name:
             names = (relative(theirs), relative(mine))
-            lines, n_shared = same_model(load_as(theirs, BenchResult), load_as(mine, BenchResult), names)
+            lines, n_shared = compare_same_gpu(load_as(theirs, BenchResult), load_as(mine, BenchResult), names)
             problems += lines
             n += n_shared
     return problems, n
 
 
-def against_peers(ladder: Ladder) -> Comparison:
-    """On the GPU that timed the published kernels: none of ours is slower, and the best one outruns FA2."""
+def compare_with_peers(ladder: Ladder) -> Comparison:
+    """On `PEER_GPU`: no kernel is more than `PEER_POINTS` below its peer, and the best reach `BEST_AT_LEAST`."""
     machines = [machine for machine in ladder.machines if machine.key == PEER_GPU]
     problems = [line for one in machines for line in (*_slower_than_peers(ladder, one), *_best_too_slow(ladder, one))]
     return problems, len(machines) * (len(peer_percents()) + len(DTYPES) * len(BEST_AT_LEAST))
@@ -208,12 +208,13 @@ def _slower_than_peers(ladder: Ladder, machine: Machine) -> Iterator[str]:
         ours = measured.summaries.get(seq_len) if measured else None
         if ours is None or not ours.pct >= theirs - PEER_POINTS:
             found = f"{ours.pct:.1f} %" if ours else "no measurement"
-            expected = f"at least {theirs - PEER_POINTS:.1f} % of FA2, its published peer's {theirs:.1f} less"
-            yield f"{machine.name}, iteration {step}, S={seq_len}: expected {expected} {PEER_POINTS:g}, found {found}"
+            why = f"published kernel on this GPU: {theirs:.1f} %, less {PEER_POINTS:g} points"
+            expected = f"expected at least {theirs - PEER_POINTS:.1f} % of FA2 ({why})"
+            yield f"{machine.name}, iteration {step}, S={seq_len}: {expected}, found {found}"
 
 
 def peer_percents() -> Mapping[tuple[int, int], float]:
-    """Percent of FA2 of each published kernel on a `PEER_GPU`, by iteration and length."""
+    """Percent of FA2 of each peer, by iteration and length."""
     rows = read_csv(PUBLISHED, PEER_FILE, load_description())
     return {(int(row["iteration"]), int(row["seq_len"])): float(row["pct_of_fa2_paired_median"]) for row in rows}
 

@@ -1,16 +1,16 @@
 """Every check of the committed numbers (``invoke gate``), and of newly built wheels (the end of `nox -s reproduce`).
 
-The gate derives every committed number and table again from its source, and fails if one differs. Documents must follow
+The gate recomputes every committed number and table from its source, and fails if one differs. Documents must follow
 from their raw samples and the locks (`flashladder.gate.verify`). Claims of the iterations must hold on PTX, SASS and
-counters. Measured figures must fit the published ones. Tables, plots and notes must render to the committed bytes. No
+counters. Our figures must agree with the published ones. Tables, plots and notes must render to the committed bytes. No
 check needs a GPU or a compiler (``python -m flashladder.lock verify`` compiles). All checks run, even if one fails.
 
 `nox -s reproduce` adds what this machine can prove. With a GPU it checks each kernel against a high-precision reference
-and times it beside FA2. Results, table and plot go to `build/reproduce/` and never overwrite the committed ones.
-Without a GPU the emulator checks the PTX of each kernel on this CPU by the same rule.
+and times it alternating with FA2. Results, table and plot go to `build/reproduce/`, never over the committed ones.
+Without a GPU the emulator checks the PTX of each kernel on this CPU, with the same bounds.
 
 Run: ``invoke gate``, ``nox -s reproduce``, or, in an environment that has the wheels,
-``python -m flashladder.gate.reproduce``. Exit code: 0 all checks passed, 1 a check failed.
+``python -m flashladder.gate.reproduce``. Exit code: 0 all checks passed, 1 a check failed, 2 it could not run.
 """
 
 from __future__ import annotations
@@ -33,19 +33,9 @@ from flashladder.arguments import Parser
 from flashladder.emulate import reading as emulated
 from flashladder.errors import Checked, CheckFailed, one_line_errors, require_checkout, say
 from flashladder.files import dump_json, files_in, relative, sha256, write_atomic
-from flashladder.gate import published as against
-from flashladder.gate.published import Comparison
-from flashladder.gate.verify import (
-    Outcome,
-    described,
-    documents,
-    machine_folders,
-    outcome,
-    print_at_once,
-    verify,
-    verify_file,
-    verify_folder,
-)
+from flashladder.gate import verify
+from flashladder.gate.published import Comparison, compare_with_committed, compare_with_peers, compare_with_published
+from flashladder.gate.verify import Outcome, outcome, print_at_once
 from flashladder.gpu.ncu import PEER, REGISTER_TOLERANCE, read_peer
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
@@ -61,15 +51,16 @@ from flashladder.report.data import Ladder, collect
 from flashladder.results import published
 from flashladder.results.files import machine_name
 
-PROGRESSIONS = "progressions fit the published ones"
-MOST_SPILLS = 88  # bytes of spill stores per thread that the published (128, 64, 4) kernels have at 255 registers
+PROGRESSIONS = "our percentages agree with the published ones"
+MOST_SPILLS = 88  # bytes of spill stores per thread: as the published (128, 64, 4) kernels at 255 registers
+FOLDERS = "files named in the READMEs exist; every timed kernel was checked for correctness"
 SPILLING_TILE, ALL_REGISTERS = "128,64,4", 255
 PEER_ARCH = "sm_90"  # the architecture of the published kernels whose registers are known
 
 
 @dataclass(frozen=True)
 class Check:
-    """A named check: `run` gives problems and what was compared, in words or as a number of `unit`; it may raise."""
+    """`run` returns problems, and a summary or a count. `unit` names what is counted. An exception is a failure."""
 
     name: str
     run: Callable[[], tuple[Sequence[str], str] | Comparison | Checked]
@@ -77,11 +68,11 @@ class Check:
 
 
 def attempt(check: Check) -> Outcome:
-    """Runs one check. Any error fails this check alone, so that the others run too."""
+    """Runs one check. An exception fails only this check, so that the others run, too."""
     try:
         found = check.run()
     except Exception as error:  # noqa: BLE001 - a defect of one check must not hide the results of the others
-        return Outcome(check.name, "failed", details=(described(error),))
+        return Outcome(check.name, "failed", details=(verify.error_line(error),))
     if isinstance(found, Checked):
         failure = (str(found.failure),) if found.failure else ()
         done = outcome(check.name, (*found.problems, *failure), found.summary)
@@ -93,7 +84,7 @@ def attempt(check: Check) -> Outcome:
 
 
 def lock_problems(lock: LockFile) -> list[str]:
-    """Kernels that a lock lacks or should not hold, that spill too much, or differ in registers from published ones."""
+    """Kernels that are missing, unused or spill too much, or whose registers differ from the published ones."""
     problems = []
     ladder = {iteration.number: iteration for iteration in load_all()}
     peers = read_peer(PEER) if lock.arch == PEER_ARCH else {}
@@ -102,8 +93,8 @@ def lock_problems(lock: LockFile) -> list[str]:
         wanted = {config.short_form() for config in select_configs(ladder[step], "prog")} if locks_it else set()
         held = lock.iterations[step].kernels if step in lock.iterations else {}
         published = ladder[step].configs[PUBLISHED_GPU].short_form() if step in ladder and step in peers else None
-        lines = [f"{form}: is not locked" for form in sorted(wanted - held.keys())]
-        lines += [f"{form}: is locked, but not of the ladder" for form in sorted(held.keys() - wanted)]
+        lines = [f"{form}: missing from the lock" for form in sorted(wanted - held.keys())]
+        lines += [f"{form}: locked, but no step uses it" for form in sorted(held.keys() - wanted)]
         for form, kernel in held.items():
             full = KernelConfig.parse(form).tile == SPILLING_TILE and kernel.registers == ALL_REGISTERS
             allowed = MOST_SPILLS if full else 0
@@ -120,41 +111,43 @@ class Gate:
     """The checks of the checkout. Data that several checks need is read once."""
 
     def __init__(self) -> None:
-        self.folders = machine_folders()
+        self.folders = verify.machine_folders()
         self.background, self.stop = ThreadPoolExecutor(1), threading.Event()
 
     @cached_property
     def ladder(self) -> Ladder:
-        """All data of the tables."""
+        """The data of all tables."""
         return collect()
 
     @cached_property
     def verified(self) -> Future[list[Outcome]]:
-        """The outcome of every document; other processes verify them in the background."""
-        files = [path for folder in self.folders for path in documents(folder)]
-        return self.background.submit(parallel.over, verify_file, files, "documents", stop=self.stop)
+        """The outcome of every document; worker processes verify them in the background."""
+        files = [path for folder in self.folders for path in verify.documents(folder)]
+        return self.background.submit(parallel.over, verify.verify_file, files, "documents", stop=self.stop)
 
     def checks(self) -> list[Check]:
         """Every check: the quick ones, then tables, then the documents, which take longest."""
         return [
-            Check("published figures are as taken over", _published_intact, "files"),
+            Check("published CSVs are unmodified copies", _published_intact, "files"),
             Check("claims about machine code and PTX", code_claims.check),
             Check("claims about counters, measured", emulated.check_hardware_claims),
             Check("claims about counters, emulated", emulated.check_claims),
             Check("the emulator counts what GPUs count, and finds no race", _emulator_agrees),
-            Check("every kernel is locked, within the published registers and spills", _locks),
+            Check("every kernel is locked; registers and spills stay within the published ones", _locks),
             Check("results belong to locked machine code", self._results_locked),
-            Check(PROGRESSIONS, lambda: against.against_published(self.ladder, RESULTS)),
-            Check("kernels keep up with their published peers", lambda: against.against_peers(self.ladder), "figures"),
-            Check("named files are there, timed kernels were checked", self._folders_whole, "folders"),
-            Check("tables and plots are what the results give", lambda: _same(report.committed(self.ladder)), "files"),
-            Check("the report's page is what the results give", lambda: _same(report.pages(self.ladder)), "file"),
-            Check("notes on the iterations are what the results give", lambda: _same(_notes(self.ladder)), "notes"),
-            Check("documents follow from their samples and the locks", self._documents_hold, "documents"),
+            Check(PROGRESSIONS, lambda: compare_with_published(self.ladder, RESULTS)),
+            Check("kernels are as fast as the published ones", lambda: compare_with_peers(self.ladder), "figures"),
+            Check(FOLDERS, self._complete_folders, "folders"),
+            Check(
+                "tables and plots follow from the results", lambda: _outdated(report.committed(self.ladder)), "files"
+            ),
+            Check("the report's page follows from the results", lambda: _outdated(report.pages(self.ladder)), "file"),
+            Check("notes on the iterations follow from the results", lambda: _outdated(_notes(self.ladder)), "notes"),
+            Check("documents follow from their samples and the locks", self._verified_documents, "documents"),
         ]
 
     def run(self, tell: Callable[[Outcome], object] = lambda _: None, more: Sequence[Check] = ()) -> list[Outcome]:
-        """The outcome of every check and of `more`, with a progress bar; `tell` gets each outcome at once."""
+        """Runs every check and `more`, with a progress bar; calls `tell` with each outcome at once."""
         outcomes = []
         checks = [*self.checks(), *more]
         _ = self.verified  # starts the background processes
@@ -167,22 +160,22 @@ class Gate:
                     tell(outcomes[-1])
                     bar.update()
             finally:
-                self.stop.set()  # after Ctrl-C nobody waits for the documents
+                self.stop.set()  # on Ctrl-C, cancel the background verification
         return outcomes
 
     def _results_locked(self) -> Comparison:
         return self.ladder.refused, sum(len(machine.measured) for machine in self.ladder.machines)
 
-    def _folders_whole(self) -> Comparison:
-        found = [one for folder in self.folders for one in verify_folder(folder)]
+    def _complete_folders(self) -> Comparison:
+        found = [one for folder in self.folders for one in verify.verify_folder(folder)]
         return [f"{one.name}: {one.summary}: {line}" for one in found for line in one.details], len(self.folders)
 
-    def _documents_hold(self) -> Comparison:
+    def _verified_documents(self) -> Comparison:
         found = self.verified.result()
         return [f"{one.name}: {line}" for one in found for line in one.details], len(found)
 
 
-def _same(files: Mapping[Path, bytes]) -> Comparison:
+def _outdated(files: Mapping[Path, bytes]) -> Comparison:
     return report.stale(files), len(files)
 
 
@@ -197,7 +190,7 @@ def _published_intact() -> Comparison:
 
 
 def _emulator_agrees() -> Comparison:
-    """The emulator's committed counters equal a GPU's, its PTX is locked and without races, its table is current."""
+    """The emulator's committed counters equal a GPU's, its PTX is locked and has no race, its table is up to date."""
     reading = emulated.load_reading()
     found = [line for file in emulated.hardware_files() for line in emulated.problems(file, reading)]
     return [*found, *emulated.reading_problems(emulated.READING), *emulated.stale(reading)], len(reading.kernels)
@@ -219,17 +212,17 @@ def gate(*, as_json: bool = False) -> int:
 
 
 OWN = BUILD / "reproduce"
-SECONDS_OF_CHECKS = 900.0  # no further iteration starts after this; a rerun continues with the rest
+SECONDS_OF_CHECKS = 900.0  # the check starts no further iteration after this; a rerun continues with the rest
 NO_GPU = "no GPU here: {} cases were checked on the emulator, nothing was timed"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What this machine did with the kernels, in one line; its results (None without a GPU); checks of these."""
+    """What this machine did with the kernels."""
 
-    line: str
-    folder: Path | None = None
-    outcomes: tuple[Outcome, ...] = ()
+    line: str  # summary
+    folder: Path | None = None  # of the new results; None: no GPU, so nothing was timed
+    outcomes: tuple[Outcome, ...] = ()  # of the checks of these results
 
 
 def require_wheels() -> int:
@@ -249,7 +242,7 @@ def require_wheels() -> int:
 
 
 def own_folder(uuid: str, results: Path = RESULTS) -> Path:
-    """A results folder for one card and one state of the locks: a rerun continues in it, a change starts a new one."""
+    """The results folder for this card and these locks. A rerun continues in it; other locks get a new folder."""
     locks = files_in(results / "locks", "*.json")
     folder = OWN / sha256(uuid + "".join(sha256(path.read_bytes()) for path in locks))[:12]
     for name in ("locks", "published"):
@@ -261,7 +254,7 @@ def measure() -> Measured:
     """Checks and times every iteration on this machine's GPU, and renders its own report.
 
     Raises:
-        CheckFailed: a kernel computes something wrong.
+        CheckFailed: a kernel is wrong.
     """
     from flashladder.toolchain import gpu_arch
 
@@ -279,12 +272,12 @@ def measure() -> Measured:
     ladder = collect(folder)
     for name, data in report.render(ladder).items():
         write_atomic(folder / name, data)
-    found = [f"{one.name}: {line}" for one in verify(machine) for line in one.details]
-    problems, n_cells = against.beside_committed(folder)
+    found = [f"{one.name}: {line}" for one in verify.verify(machine) for line in one.details]
+    problems, n_cells = compare_with_committed(folder)
     outcomes = (
         outcome("documents follow from their samples and the locks", found, "bench, check"),
-        outcome(PROGRESSIONS, *against.against_published(ladder)),
-        outcome("cells are those of results/", problems, f"{n_cells} cells"),
+        outcome(PROGRESSIONS, *compare_with_published(ladder)),
+        outcome("timings agree with results/ of the same GPU model", problems, f"{n_cells} cells"),
     )
     named = tuple(replace(one, name=f"this machine: {one.name}") for one in outcomes)
     return Measured(f"checked and timed on this GPU: {relative(machine)}", folder, named)
@@ -312,7 +305,7 @@ def compiled() -> list[Check]:
 
     return [
         Check("machine code is the locked one", lock.check),
-        Check("counts of the steps are up to date", step_counts.check),
+        Check("committed instruction counts per step are up to date", step_counts.check),
         Check("emulated counters are up to date", emulated.check),
     ]
 
@@ -334,9 +327,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         outcomes = [*measured.outcomes, *Gate().run(print_at_once, compiled())]
         print(report_tables.terminal(collect(measured.folder or RESULTS)))
         where = measured.folder or report.REPORT
-        print(
-            f"\nplot    {relative(where / report.PLOT)}.svg, .png\ntables  {relative(where / 'progression.md')}, .csv"
-        )
+        print(f"\nplot    {relative(where / report.PLOT)}.svg, .png")
+        print(f"tables  {relative(where / 'progression.md')}, .csv")
         print(f"\n{n_wheels} wheels loaded; {measured.line}")
         failed = [one.name for one in outcomes if one.status == "failed"]
         if failed:

@@ -1,10 +1,10 @@
-"""Is a result what it says? Derives every number of a document again, without a GPU and without a compiler.
+"""Verifies result files: recomputes every number from the raw samples, without a GPU or compiler.
 
-A document is a function of its raw samples. So its summaries must follow from them, every cell of its grid must be
-there, and every kernel must be machine code that a lock holds. `invoke gate` verifies all committed documents.
+Summaries must follow from the samples, no cell of the grid may be missing, and the machine code of every kernel must be
+locked. `invoke gate` verifies all committed documents.
 
 Run: ``invoke verify``, ``invoke verify results/h200 --json``, ``invoke verify build/bench.json.gz``. With ``--rerun``
-this GPU times some cells again. Exit code: 0 all documents hold, 1 one does not, 2 nothing to verify, or no GPU.
+this GPU times some cells again. Exit code: 0 all checks passed, 1 a check failed, 2 nothing to verify, or no GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from flashladder.bench.references import BACKENDS, FA2
 from flashladder.cases.inputs import cases_for, emulator_cases, layouts
 from flashladder.errors import FlashladderError, failures, require_checkout, say
 from flashladder.files import dump_json, files_in, read_text, relative, sha256
-from flashladder.gate.published import in_rank_order, same_model
+from flashladder.gate.published import compare_ranks, compare_same_gpu
 from flashladder.gpu.ncu import csv_beside, to_csv
 from flashladder.gpu.sanitize import TOOLS
 from flashladder.ladder.config import KernelConfig
@@ -63,19 +63,19 @@ from flashladder.sweep.records import Records
 
 GRIDS = CONFIGS / "grids"
 CHECKS = "check*.json.gz"
-ACCURACY = "accuracy"  # files whose names begin so hold errors by iteration, in their own form
-RECORD = re.compile(r"([0-9a-f]{16})\.json\.gz")  # the record of a cell, in the folder of a live sweep
-NAMED = re.compile(r"`([\w.]+\.(?:json\.gz|json|csv|log))`")  # a file, in the first column of a folder's README
-DRAWN = (8, 0)  # default cells and seed of a rerun
+ACCURACY = "accuracy"  # prefix of accuracy files, which have a form of their own
+RECORD = re.compile(r"([0-9a-f]{16})\.json\.gz")  # the record of a cell, in the folder of a running sweep
+NAMED = re.compile(r"`([\w.]+\.(?:json\.gz|json|csv|log))`")  # a file name in the first column of a README's table
+DEFAULT_SAMPLE = (8, 0)  # cells and seed of a rerun
 
 Swept = BenchResult | EmulatedSweepResult
-Drawn = dict[tuple[str, Shape], list[Kernel]]  # kernels by dtype and shape
-Timer = Callable[[Drawn], BenchResult]
+Sample = dict[tuple[str, Shape], list[Kernel]]  # kernels by dtype and shape
+Timer = Callable[[Sample], BenchResult]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A file or a check: ``ok``, ``failed`` or ``skipped``, what was compared, and one line per problem."""
+    """Outcome of a file or a check: ``ok``, ``failed`` or ``skipped``, what was compared, one line per problem."""
 
     name: str
     status: str
@@ -89,15 +89,15 @@ def outcome(name: str, problems: Iterable[str], summary: str) -> Outcome:
     return Outcome(name, "failed" if details else "ok", summary, details)
 
 
-def described(error: Exception) -> str:
-    """An error on one line, with its type unless this project raised it."""
+def error_line(error: Exception) -> str:
+    """An error on one line, with its type if another package raised it."""
     return str(error) if isinstance(error, failures()) else " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def verify(path: Path, tell: Callable[[Outcome], object] = lambda _: None) -> list[Outcome]:
-    """Verifies every document of `path`, which is a file, a machine's folder or a folder of these.
+    """Verifies every document of `path`: a file, a machine's folder or a folder of these.
 
-    `tell` gets each outcome at once.
+    Calls `tell` with each outcome at once.
 
     Raises:
         FlashladderError: there is no such path, or nothing to verify in it.
@@ -135,18 +135,18 @@ def machine_folders() -> list[Path]:
 
 
 def documents(folder: Path) -> list[Path]:
-    """The JSON files of a machine's folder, large ones first, so that parallel processes end together."""
+    """The JSON files of a machine's folder, large ones first, to balance the worker processes."""
     files = {*files_in(folder, "*.json.gz"), *files_in(folder, "*.json")} if folder.is_dir() else ()
     return sorted(files, key=lambda path: (-path.stat().st_size, path.name))
 
 
 def verify_file(path: Path) -> Outcome:
-    """Verifies one file; a file that cannot be read is a failed one."""
+    """Verifies one file; the outcome of an unreadable file is ``failed``."""
     try:
         return outcome(relative(path), *_content(path))
     except Exception as error:  # noqa: BLE001 - a number of a damaged document may break any formula
-        line = described(error).removeprefix(f"{relative(path)}: ")
-        return Outcome(relative(path), "failed", "cannot be read as what it says", (line,))
+        line = error_line(error).removeprefix(f"{relative(path)}: ")
+        return Outcome(relative(path), "failed", "unreadable or damaged", (line,))
 
 
 def verify_folder(folder: Path) -> list[Outcome]:
@@ -178,16 +178,16 @@ def _content(path: Path) -> tuple[list[str], str]:
     """The problems of a file, and what it holds, in words."""
     if record := RECORD.fullmatch(path.name):
         return _record(path, record[1])
-    version, noted, found_digest = identity(path)
+    version, recorded, computed = identity(path)
     if version is None and path.name.startswith(ACCURACY):
         return _accuracy(path), "errors by iteration"
     if version is None:
         ours = RESULTS in path.resolve().parents or (path.parent / "README.md").is_file()
         if not ours or not isinstance(read_json(path), dict):
-            load_result(path)  # raises an error that says what is missing
-        return [], "data of another form, read whole"
+            load_result(path)  # its error names what is missing
+        return [], "not a result document; only its JSON syntax was checked"
     result = load_result(path)
-    lines = [] if noted == found_digest else [f"content_sha256: noted {noted}, found {found_digest}"]
+    lines = [] if recorded == computed else [f"content_sha256: recorded {recorded}, computed {computed}"]
     lines += [*_dtypes(result), *_machine_code(path, result), *_references(result), *_by_kind(path, result)]
     sweep: Sweep | None = getattr(result, "sweep", None)
     note = grid_note(sweep) if sweep else None
@@ -195,7 +195,7 @@ def _content(path: Path) -> tuple[list[str], str]:
 
 
 def _record(path: Path, address: str) -> tuple[list[str], str]:
-    """One cell of a live sweep: whether its numbers follow from its samples, and whether it failed."""
+    """The problems of one cell of a running sweep, and its title with the kind of its failure."""
     record = Records(path.parent).read(address)
     lines = problems(record.document) if isinstance(record.document, BenchResult) else []
     failure = f": failed, {record.failure.kind}" if record.failure else ""
@@ -214,10 +214,10 @@ def _dtypes(result: AnyResult) -> Iterator[str]:
     """Kernels whose dtype is not their configuration's, and measurements whose dtype is not their kernel's."""
     for key, kernel in result.kernels.items():
         if kernel.dtype != (form := KernelConfig.parse(kernel.config).dtype):
-            yield f"kernel {key}: dtype {kernel.dtype}, of a configuration for {form}"
+            yield f"kernel {key}: expected dtype {form} (from the configuration), found {kernel.dtype}"
     for key, dtype in dict.fromkeys(_measured_as(result)):
         if key in result.kernels and result.kernels[key].dtype != dtype:
-            yield f"{key}: measured as {dtype}, a kernel for {result.kernels[key].dtype}"
+            yield f"{key}: measured as {dtype}, but the kernel is for {result.kernels[key].dtype}"
 
 
 def _measured_as(result: AnyResult) -> Iterator[tuple[str, str]]:
@@ -234,9 +234,9 @@ def _measured_as(result: AnyResult) -> Iterator[tuple[str, str]]:
 
 
 def _machine_code(path: Path, result: AnyResult) -> Iterator[str]:
-    """Kernels whose machine code no lock holds, or whose registers differ from the lock's.
+    """Kernels whose machine code is not locked, or whose registers or spills differ from the lock's.
 
-    Candidates of a tuning run and variants have no lock. The emulator runs PTX.
+    Skips emulated kernels and candidates of a tuning run. Skips variants, too, but refuses them in bench files.
     """
     if isinstance(result, EmulatedCheckResult | EmulatedSweepResult):
         return
@@ -246,7 +246,7 @@ def _machine_code(path: Path, result: AnyResult) -> Iterator[str]:
     tuned = isinstance(result, BenchResult) and result.purpose == "tune"
     for key, kernel in result.kernels.items():
         if key != kernel.key:
-            yield f"kernel {key} is called {kernel.key}"
+            yield f"kernel {key}: its own fields give the key {kernel.key}"
         if tuned or (kernel.variant and not path.name.startswith("bench")):
             continue
         if reason := refusal(kernel, locks[kernel.arch]):
@@ -265,18 +265,18 @@ def _references(result: AnyResult) -> Iterator[str]:
         if name not in BACKENDS:
             yield f"reference {name}: expected one of {', '.join(BACKENDS)}"
         elif wrong := [kernel for kernel in one.kernels.values() if not re.search(BACKENDS[name].marks, kernel)]:
-            yield f"reference {name}: its kernel is another's: {wrong[0][:80]}"
+            yield f"reference {name}: kernel name does not match this library: {wrong[0][:80]}"
 
 
 def _by_kind(path: Path, result: AnyResult) -> Iterator[str]:
-    """The problems that are particular to a kind of document."""
+    """The problems that only this kind of document can have."""
     if isinstance(result, BenchResult):
         yield from problems(result)
-        yield from _sweep(result) if result.sweep else _lost_cells(result)
+        yield from _sweep(result) if result.sweep else _missing_cells(result)
     elif isinstance(result, EmulatedSweepResult):
         yield from _sweep(result)
     elif isinstance(result, SecondOpinionResult):
-        yield from (*cross_checks.problems(result), *_lost_cells(result.paired))
+        yield from (*cross_checks.problems(result), *_missing_cells(result.paired))
     elif isinstance(result, CheckResult | EmulatedCheckResult):
         yield from _cases(result)
     elif isinstance(result, SanitizerResult):
@@ -293,8 +293,8 @@ def _by_kind(path: Path, result: AnyResult) -> Iterator[str]:
             yield f"{table.name}: differs from what {path.name} gives"
 
 
-def _lost_cells(result: BenchResult) -> Iterator[str]:
-    """Missing cells of a run without a grid: it times every kernel at every shape of its dtype."""
+def _missing_cells(result: BenchResult) -> Iterator[str]:
+    """A run without a grid times every kernel at every shape of its dtype. Yields the cells that are missing."""
     timed = {
         (group.dtype, group.shape, one.kernel)
         for group in result.groups
@@ -308,26 +308,29 @@ def _lost_cells(result: BenchResult) -> Iterator[str]:
 
 
 def _cases(result: CheckResult | EmulatedCheckResult) -> Iterator[str]:
-    """Failed cases, and cases that a kernel lacks, has twice or refused needlessly. On a CPU the quick ones suffice."""
+    """Failed, missing, repeated, unknown or wrongly rejected cases. On a CPU the quick cases suffice."""
     yield from (f"{one.kernel} {one.case}: failed: {one.reason}" for one in result.cases if one.status == "fail")
     for key, kernel in result.kernels.items():
         config, stride = KernelConfig.parse(kernel.config), load_iteration(kernel.iteration).row_stride
         own = [case for case in result.cases if case.kernel == key]
         counts = Counter(case.case for case in own)
-        due = {case.name: case for case in cases_for(config)}
+        required = {case.name: case for case in cases_for(config)}
         if isinstance(result, EmulatedCheckResult):
-            quick, due = ({one.name: one for one in emulator_cases(config, stride, quick=q)} for q in (True, False))
-            due = quick if counts.keys() <= quick.keys() else due
-        yield from (f"{key}: case {name} is missing" for name in due if name not in counts)
-        wrong = (name for name, n in counts.items() if name not in due or n > 1)
+            quick, required = (
+                {one.name: one for one in emulator_cases(config, stride, quick=q)} for q in (True, False)
+            )
+            required = quick if counts.keys() <= quick.keys() else required
+        yield from (f"{key}: case {name} is missing" for name in required if name not in counts)
+        wrong = (name for name, n in counts.items() if name not in required or n > 1)
         yield from (f"{key}: case {name} is unknown or repeated" for name in wrong)
-        for case in (due[one.case] for one in own if one.status == "not_applicable" and one.case in due):
+        rejected = (one.case for one in own if one.status == "not_applicable")
+        for case in (required[name] for name in rejected if name in required):
             if not stride or {layout.seq for layout in layouts(case)} == {stride}:
-                yield f"{key}: case {case.name} was refused, expected pass: it takes such row strides"
+                yield f"{key}: case {case.name} was rejected, but the kernel supports these row strides"
 
 
 def _sanitizers(result: SanitizerResult) -> Iterator[str]:
-    """Sanitizer tools that did not run or found something, and iterations that did not run."""
+    """Sanitizer tools that did not run or found an error, and iterations that did not run."""
     ran = {kernel.iteration for kernel in result.kernels.values()}
     ladder = begun(load_runnable(result.gpu.arch), ran)
     yield from (f"no kernel of iteration {one.number} was run" for one in ladder if one.number not in ran)
@@ -338,7 +341,7 @@ def _sanitizers(result: SanitizerResult) -> Iterator[str]:
 
 
 def _soak(result: SoakResult) -> Iterator[str]:
-    """What the command calls a problem; launches that are faster than the GPU's peaks allow; unknown kernels."""
+    """The command's own problems, launches that are faster than the GPU's peaks allow, and unknown kernels."""
     from flashladder.check import soak  # imports the emulator, which is a fifth of this module's import time
 
     yield from soak.problems(result)
@@ -346,58 +349,63 @@ def _soak(result: SoakResult) -> Iterator[str]:
         where = f"{far.kernel} at {soak.described(far.shape)}"
         yield from too_fast(where, far.seconds * 1e6, far.shape, result.gpu.name)
     named = {one.kernel for part in (result.cases, result.beside, result.hammered, result.far) for one in part}
-    yield from (f"kernel {key}: nothing describes it" for key in sorted(named - result.kernels.keys()))
+    yield from (
+        f"kernel {key} has measurements, but no entry in `kernels`" for key in sorted(named - result.kernels.keys())
+    )
 
 
 def _accuracy(path: Path) -> list[str]:
-    """Errors by iteration: those beyond their bounds, missing ones, and kernels whose machine code no lock holds."""
+    """Errors beyond their bounds, missing or repeated records, and kernels whose machine code is not locked."""
     found, document = list(beyond_bounds(cells(load_errors(path)))), read_json(path)
     steps: dict[str, set[str]] = {dtype: set() for dtype in DTYPES}
     for key, one in document["kernels"].items():
         steps.setdefault(KernelConfig.parse(one["config"]).dtype, set()).add(str(one["iteration"]))
         locked = find_locked(read_lock(one["arch"]), int(one["iteration"]), one["config"])
         if locked is None or locked.text_sha256 != one["text_sha256"]:
-            found.append(f"kernel {key}: is not the locked machine code")
-    drawn = Counter((one["dtype"], one["inputs"], one["seq_len"], one["seed"]) for one in document["records"])
-    for what, seq_len, seed in {one[1:] for one in drawn}:
-        lost = [dtype for dtype in DTYPES if drawn[dtype, what, seq_len, seed] != 1]
-        found += [f"{dtype} {what} S={seq_len}, seed {seed}: expected once" for dtype in lost]
+            found.append(f"kernel {key}: not the locked machine code")
+    counts = Counter((one["dtype"], one["inputs"], one["seq_len"], one["seed"]) for one in document["records"])
+    for what, seq_len, seed in {one[1:] for one in counts}:
+        numbers = {dtype: counts[dtype, what, seq_len, seed] for dtype in DTYPES}
+        where = f"{what} S={seq_len}, seed {seed}: expected one record, found"
+        found += [f"{dtype} {where} {n}" for dtype, n in numbers.items() if n != 1]
     for one in document["records"]:
         where = f"{one['dtype']} {one['inputs']} S={one['seq_len']}"
         if {arm for arm in one["errors"] if arm.isdigit()} != steps.get(one["dtype"]):
             found.append(f"{where}: expected errors of iterations {', '.join(sorted(steps[one['dtype']]))}")
         wrong = [arm for arm, (most, rms) in one["errors"].items() if not 0 < rms <= most]
-        found += [f"{where}: errors of {arm} cannot be" for arm in wrong]
+        found += [f"{where}: implausible errors of {arm}: need 0 < RMS <= max" for arm in wrong]
     return found
 
 
 def grid_note(sweep: Sweep) -> str | None:
-    """Why completeness is not checked: the sweep's grid file is missing or has changed. None: it is the same."""
+    """Why completeness is not checked: the sweep's grid file is missing or has changed. None if it is unchanged."""
     path = GRIDS / f"{sweep.grid}.yaml"
     if not path.is_file():
-        return f"no grid {sweep.grid} in {relative(GRIDS)}, so that its completeness is not checked"
-    return None if sha256(path.read_bytes()) == sweep.grid_sha256 else f"{relative(path)} was changed since"
+        return f"no grid {sweep.grid} in {relative(GRIDS)}, so completeness was not checked"
+    if sha256(path.read_bytes()) == sweep.grid_sha256:
+        return None
+    return f"{relative(path)} changed since this sweep, so completeness was not checked"
 
 
 def _sweep(result: Swept) -> Iterator[str]:
-    """Cells of the grid that are missing, repeated or not planned, or whose address does not follow from them."""
+    """Missing, repeated or unplanned cells, and cells with a wrong address (digest of the cell's description)."""
     if (sweep := result.sweep) is None:
         return
     settings = _settings(result)
     failed = {failure.address for failure in sweep.failures}
-    yield from (f"cell {line}" for line in _unplanned(sweep))
+    yield from (f"cell {line}" for line in _missing_from_plan(sweep))
     for cell in sweep.planned:
         if (address := address_of(cell, cell.code, settings)) != cell.address:
-            yield f"cell {title(cell)}: address {cell.address} does not follow from it: expected {address}"
+            yield f"cell {title(cell)}: address {cell.address}, recomputed {address}"
         if cell.address not in failed:
             yield from (f"cell {title(cell)}: {line}" for line in _of_cell(cell, result))
     yield from _counted(result, sweep, failed)
 
 
-def _unplanned(sweep: Sweep) -> Iterator[str]:
-    """Cells that the grid file names and the document lacks, without libraries that are nowhere in the document.
+def _missing_from_plan(sweep: Sweep) -> Iterator[str]:
+    """Grid cells that the document's plan lacks; ignores a library that has no cell at all (not installed).
 
-    Such a library was not installed. Configurations are not compared: a later tuning run may have changed them.
+    Configurations are not compared, because a later tuning run may have changed them.
     """
     if grid_note(sweep):
         return
@@ -407,7 +415,7 @@ def _unplanned(sweep: Sweep) -> Iterator[str]:
         subject, dtype, _, shape = one
         absent_library = subject in BACKENDS and subject != FA2 and subject not in subjects
         if not absent_library and one not in planned:
-            yield f"{_series(subject, dtype, shape)}: is of the grid {sweep.grid}, and missing"
+            yield f"{_series(subject, dtype, shape)}: in grid {sweep.grid}, but missing here"
 
 
 @cache  # several documents share a grid, and reading one takes 0.1 s
@@ -416,7 +424,7 @@ def _cells_of_grid(name: str) -> tuple[tuple[str, str, str, Shape], ...]:
 
 
 def key_of(cell: PlannedCell) -> str:
-    """How series name what a cell measures."""
+    """The series key of a cell."""
     if cell.subject == FA2:
         return A_A
     if not cell.config:
@@ -438,32 +446,34 @@ def _settings(result: Swept) -> Settings:
 def _of_cell(cell: PlannedCell, result: Swept) -> Iterator[str]:
     if not cell.config:
         if isinstance(result, BenchResult) and cell.subject != FA2 and cell.subject not in result.references:
-            yield f"the result does not say which {cell.subject} this is"
+            yield f"no version recorded for reference {cell.subject}"
     elif (kernel := result.kernels.get(key_of(cell))) is None:
-        yield "the result does not say which machine code this is"
+        yield "its kernel has no entry in `kernels`"
     else:
         if (code := kernel.text_sha256 or kernel.build) != cell.code:
             yield f"code {str(code)[:12]}, planned {cell.code[:12] or 'none'}"
         if kernel.dtype != cell.dtype:
-            yield f"dtype {cell.dtype}, of a kernel for {kernel.dtype}"
+            yield f"dtype {cell.dtype}, but the kernel is for {kernel.dtype}"
 
 
 def _counted(result: Swept, sweep: Sweep, failed: set[str]) -> Iterator[str]:
-    """Each cell is measured once, a failed one never; a tuning run times the survivors of a rung again."""
+    """Cells that are not measured once, failed cells that are; a tuning run times survivors of a round again."""
     if isinstance(result, EmulatedSweepResult):
         names = {cell.address: cell.address for cell in sweep.planned}
         measured = Counter(cell.address for cell in result.cells)
         wrong = (cell.address for cell in result.cells if cell.hazards or not cell.accuracy.ok)
-        yield from (f"cell {address}: wrong, and no failure" for address in wrong)
+        yield from (f"cell {address}: races or wrong numbers, but not recorded as a failure" for address in wrong)
     else:
         names = {cell.address: _series(key_of(cell), cell.dtype, cell.shape) for cell in sweep.planned}
         every = ((series, group) for group in result.groups for series in group.series if series.pairs)
         measured = Counter(_series(series.kernel, group.dtype, group.shape) for series, group in every)
-    again = isinstance(result, BenchResult) and result.purpose == "tune"
+    tuning = isinstance(result, BenchResult) and result.purpose == "tune"
     for cell in sweep.planned:
-        n, due = measured[names[cell.address]], int(cell.address not in failed)
-        if n != due and not (again and n > due > 0):
-            yield f"cell {title(cell)}: measured {n} times, expected {due}" + ", as it failed" * (not due)
+        n = measured[names[cell.address]]
+        if cell.address in failed and n:
+            yield f"cell {title(cell)}: recorded as failed, but measured {n} times"
+        elif cell.address not in failed and n != 1 and not (tuning and n):
+            yield f"cell {title(cell)}: measured {n} times, expected 1"
     planned = Counter(names.values())
     yield from (f"{name}: planned twice" for name, n in planned.items() if n > 1)
     yield from (f"{name}: measured, not planned" for name in measured if name not in planned)
@@ -473,8 +483,8 @@ def _series(kernel: str, dtype: str, shape: Shape) -> str:
     return f"{kernel} {dtype} S={shape.seq_len} B={shape.batch} H={shape.n_heads} D={shape.d_head}"
 
 
-def draw(result: BenchResult, n_cells: int, seed: int, digest: str) -> Drawn:
-    """Draws `n_cells` cells of the ladder's kernels by the seed and the file's digest; kernels by dtype and shape.
+def draw(result: BenchResult, n_cells: int, seed: int, digest: str) -> Sample:
+    """A random sample of cells, reproducible from seed and file digest. Returns kernels grouped by (dtype, shape).
 
     Raises:
         FlashladderError: the file has no such cell, or `n_cells` is less than 1.
@@ -484,39 +494,39 @@ def draw(result: BenchResult, n_cells: int, seed: int, digest: str) -> Drawn:
         expected = "a benchmark of the ladder's kernels, and --cells of 1 or more"
         raise FlashladderError("no cell to time again", expected=expected)
     cells = random.Random(f"{digest} {seed}").sample(known, min(n_cells, len(known)))  # noqa: S311 - a choice of cells
-    drawn: Drawn = {}
+    sample: Sample = {}
     for cell in sorted(cells, key=lambda one: (one.dtype, one.shape.seq_len, one.kernel)):
-        drawn.setdefault((cell.dtype, cell.shape), []).append(result.kernels[cell.kernel])
-    return drawn
+        sample.setdefault((cell.dtype, cell.shape), []).append(result.kernels[cell.kernel])
+    return sample
 
 
 def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Outcome:
-    """Times some of a file's cells again and compares: within tolerances on the same GPU model, by rank on another.
+    """Times some of a file's cells again and compares: with tolerances on the same GPU model, by rank on another.
 
-    `timer` times them; None: this machine's GPU.
+    `timer` times the cells; None: this machine's GPU.
 
     Raises:
         FlashladderError: no GPU, no such wheel, a file of another kind, or a tuning run.
     """
     expected = load_as(path, BenchResult)
     if expected.purpose != "report":
-        raise FlashladderError("a tuning run, whose pairs are too few to compare", where=relative(path))
-    drawn = draw(expected, n_cells, seed, identity(path)[2])
-    found = (timer or time_on_this_gpu)(drawn)
-    n_drawn = sum(map(len, drawn.values()))
+        raise FlashladderError("a tuning run has too few pairs to compare", where=relative(path))
+    sample = draw(expected, n_cells, seed, identity(path)[2])
+    found = (timer or time_on_this_gpu)(sample)
+    n_drawn = sum(map(len, sample.values()))
     if found.gpu.name == expected.gpu.name:
-        lines, n = same_model(expected, found.model_copy(update={"means": ()}), (path.name, "rerun"))
-        lines = lines if n == n_drawn else [*lines, f"{n_drawn - n} cells gave no figure"]
-        compared = "within the tolerances of the same model"
+        lines, n = compare_same_gpu(expected, found.model_copy(update={"means": ()}), (path.name, "rerun"))
+        lines = lines if n == n_drawn else [*lines, f"{n_drawn - n} cells have no valid timing"]
+        compared = "compared with the tolerances for the same GPU model"
     else:
-        lines, correlation = in_rank_order(expected, found)
-        compared = f"another model than {expected.gpu.name}: {correlation}"
+        lines, correlation = compare_ranks(expected, found)
+        compared = f"another GPU model than the file's ({expected.gpu.name}), so ranks are compared: {correlation}"
     where = f"{n_drawn} of {len(expected.summaries)} cells timed again on this {found.gpu.name}, seed {seed}"
     return outcome(relative(path), (*problems(found), *lines), f"{where}, {compared}")
 
 
 def file_to_rerun(path: Path | None, gpu_name: str) -> Path:
-    """The file to time again: `path` itself, the benchmark in the folder `path`, or that of this GPU's model.
+    """The file to time again: `path` itself, the benchmark in the folder `path`, or the one of this GPU's model.
 
     Raises:
         FlashladderError: there is none.
@@ -533,11 +543,11 @@ def file_to_rerun(path: Path | None, gpu_name: str) -> Path:
     raise FlashladderError(what, where=relative(folder), expected=expected, found="none", hint=hint)
 
 
-def time_on_this_gpu(drawn: Drawn) -> BenchResult:
+def time_on_this_gpu(sample: Sample) -> BenchResult:
     """Times cells on torch's current GPU, by the protocol of `flashladder.bench`.
 
     Raises:
-        FlashladderError: there is no GPU, another process measures on it, or a wheel or a configuration is missing.
+        FlashladderError: there is no GPU, another process uses it, or a wheel or a configuration is missing.
     """
     from flashladder.bench.command import finish, new_result
     from flashladder.bench.references import kernel_subject
@@ -547,7 +557,7 @@ def time_on_this_gpu(drawn: Drawn) -> BenchResult:
 
     device, plan = open_device(), Plan()
     subjects, kernels = {}, dict[str, Kernel]()
-    for one in chain.from_iterable(drawn.values()):
+    for one in chain.from_iterable(sample.values()):
         installed, config = load_installed(one.iteration), KernelConfig.parse(one.config)
         installed.require(config)
         subjects[one.key] = kernel_subject(one.iteration, config, installed.run)
@@ -557,10 +567,10 @@ def time_on_this_gpu(drawn: Drawn) -> BenchResult:
         made = new_result(plan, device, kernels, flush_bytes)
         groups = tuple(
             bench_group(
-                hardware, [subjects[one.key] for one in those], prepare(*place, plan), plan,
+                hardware, [subjects[one.key] for one in kernels_here], prepare(dtype, shape, plan), plan,
                 process=0, warm_up_s=0.3 if index else 1.5,
             )
-            for index, (place, those) in enumerate(drawn.items())
+            for index, ((dtype, shape), kernels_here) in enumerate(sample.items())
         )  # fmt: skip
         return finish(None, made.model_copy(update={"groups": groups}), device)
 
@@ -569,7 +579,7 @@ def rerun_here(path: Path | None, n_cells: int, seed: int) -> Outcome:
     """What ``invoke verify --rerun`` does.
 
     Raises:
-        FlashladderError: as `rerun` and `file_to_rerun`; without a GPU before it reads anything.
+        FlashladderError: as `rerun` and `file_to_rerun`. A missing GPU is reported before any file is read.
     """
     from flashladder.gpu.device import open_device
 
@@ -579,39 +589,38 @@ def rerun_here(path: Path | None, n_cells: int, seed: int) -> Outcome:
 
 
 def print_at_once(one: Outcome) -> None:
-    """Prints the line of a file or check and one line per problem above a progress bar; does not buffer in a pipe."""
+    """Prints the line of a file or check and one line per problem above a progress bar; flushes, also into a pipe."""
     head = f"{one.status:8s}{one.name}" + (f" ({one.summary})" if one.summary else "")
     with tqdm.external_write_mode():
         say("\n".join([head, *(f"        {line}" for line in one.details)]))
 
 
-def verify_and_tell(
-    named: str = "", *, again: bool = False, n_cells: int = DRAWN[0], seed: int = DRAWN[1], as_json: bool = False
-) -> int:
-    """Verifies a file or a folder (default: the results of all machines) and prints; exit code 1 if one does not hold.
+def verify_and_tell(named: str, *, rerun: bool, n_cells: int, seed: int, as_json: bool) -> int:
+    """Verifies and prints; exit code 1 if a check failed.
 
-    `named` is the path of a result file, or of a folder of them. With `again` this GPU also times `n_cells` cells,
-    drawn by `seed` (`rerun`). `as_json` prints all outcomes at the end, instead of a line for each file at once.
+    `named`: a result file or a folder of them; empty: the results of all machines. With `rerun` this GPU also times a
+    random sample of `n_cells` cells. `as_json` prints all outcomes at the end, instead of a line per file at once.
 
     Raises:
-        FlashladderError: no such file, options that do not go together, or a rerun without a GPU.
+        FlashladderError: no such file, options that exclude each other, or a rerun without a GPU.
     """
-    if not again and (n_cells, seed) != DRAWN:
-        raise FlashladderError("--cells and --seed are of a rerun", hint="add --rerun")
+    if not rerun and (n_cells, seed) != DEFAULT_SAMPLE:
+        raise FlashladderError("--cells and --seed need --rerun")
     if not named:
         require_checkout("verify without a path")
     elif not named.strip():
         raise FlashladderError("verify takes a path", expected="a result file or a folder", found=repr(named))
     path = Path(named) if named else None
-    timed = [rerun_here(path, n_cells, seed)] if again else []
+    timed = [rerun_here(path, n_cells, seed)] if rerun else []
     found = verify(path or RESULTS) if as_json else verify(path or RESULTS, print_at_once)
     if as_json:
         every = [asdict(one) for one in (*found, *timed)]
         say(dump_json([{"path": fields.pop("name"), **fields} for fields in every]).rstrip())
     else:
         n_failed = sum(one.status == "failed" for one in found)
-        files = f"{len(found)} file{'s' if len(found) > 1 else ''}"
-        say(f"{n_failed} of {files} failed" if n_failed else f"{files} verified")
+        plural = "s" if len(found) > 1 else ""
+        # Only a folder that failed has an outcome of its own: without failures each outcome is a file's.
+        say(f"{n_failed} of {len(found)} check{plural} failed" if n_failed else f"{len(found)} file{plural} verified")
         for one in timed:
             print_at_once(one)
     return 1 if any(one.status == "failed" for one in (*found, *timed)) else 0

@@ -31,7 +31,7 @@ from flashladder.build.compile import ptx_planned, tools_of
 from flashladder.build.wheel import load_installed
 from flashladder.cases.inputs import FULL_HEADS, Case, View, make_tensors
 from flashladder.cases.reference import References, accuracy
-from flashladder.check.command import as_arrays, rule
+from flashladder.check.command import as_arrays, rule_digest
 from flashladder.emulate.kernel import forward, version
 from flashladder.errors import FlashladderError, first_line
 from flashladder.files import sha256
@@ -78,7 +78,7 @@ def known_digests(wanted: Sequence[PlannedCell]) -> list[str]:
         tools = tools_of()
     except FlashladderError:
         return [""] * len(wanted)
-    machine, digests = sha256(version() + rule()), dict[tuple[str, str], str]()
+    machine, digests = sha256(version() + rule_digest()), dict[tuple[str, str], str]()
     for subject, config in {(cell.subject, cell.config) for cell in wanted}:
         stored = ptx_planned(load_description(subject), KernelConfig.parse(config), tools)
         digests[subject, config] = sha256(machine + ptx_sha256(read_ptx(stored.ptx))) if stored.is_complete else ""

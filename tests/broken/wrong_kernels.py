@@ -171,7 +171,7 @@ def outcome(iteration: int, dtype: str, case: Case) -> CaseResult:
     before = takewhile(lambda other: other != case, standard_cases(iteration, dtype).values())
     longer = all(case.shape.seq_len > other.shape.seq_len for other in before)
     watched = () if longer else (config.short_form(),)
-    run = emulated_run(loaded, watched=watched)
+    run = emulated_run(loaded, already_watched=watched)
     return check_case(Subject(iteration, config, run, loaded.row_stride), case, REFERENCES, "cpu", EMULATED_REPEATS)
 
 

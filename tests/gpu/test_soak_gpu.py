@@ -1,4 +1,4 @@
-"""Soaking on a GPU: FA2 as an operator beside products, by graphs and on long rows; a wrong one and a hang are told."""
+"""Soaking on a GPU: FA2 as an operator beside matmuls, by graphs and on long rows; a hang is reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if not torch.cuda.is_available():
 from flashladder.bench.references import reference_forward
 from flashladder.cases.inputs import cases_for
 from flashladder.cases.reference import References, Subject, check_case
-from flashladder.check.soak import PLAIN, Gpu, Load, far, hammer
+from flashladder.check.soak import PLAIN, Gpu, Load, hammer, run_large
 from flashladder.ladder.config import KernelConfig
 from flashladder.problem import Shape
 
@@ -25,7 +25,7 @@ LONG = Shape(batch=2, seq_len=4097, n_heads=2, d_head=128)
 HANG = """
 import torch
 from flashladder.check.soak import Gpu
-with Gpu().within(0.5, "a long sleep"):
+with Gpu().time_limit(0.5, "a long sleep"):
     for _ in range(40):
         torch.cuda._sleep(1_000_000_000)
     torch.cuda.synchronize()
@@ -37,11 +37,11 @@ def fa2(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, co
     out.copy_(reference_forward(q, k, v))
 
 
-def test_products_run_beside_each_launch() -> None:
+def test_matmuls_run_beside_each_launch() -> None:
     load = Load(Gpu())
     case = next(one for one in cases_for(CONFIG) if one.name.startswith("grid 16x4096"))
     found = check_case(Subject(1, CONFIG, load.around(fa2)), case, References(), repeats=4)
-    taken = load.taken("fa2", case.name)
+    taken = load.summary("fa2", case.name)
     assert found.status == "pass", found.reason
     assert taken is not None
     assert taken.launches == 4
@@ -55,7 +55,7 @@ def test_graphs_launch_what_the_host_launches() -> None:
 
 
 def test_long_rows_are_right() -> None:
-    found = far(Subject(1, CONFIG, fa2), LONG, Gpu())
+    found = run_large(Subject(1, CONFIG, fa2), LONG, Gpu())
     assert (found.differing, found.finite) == (0, True)
     assert found.max_error is not None
     assert found.rms_error is not None
@@ -66,4 +66,4 @@ def test_long_rows_are_right() -> None:
 def test_a_gpu_that_does_not_answer_ends_the_process() -> None:
     done = subprocess.run([sys.executable, "-c", HANG], capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.strip().endswith("error: a long sleep: no end within 0.5 s")
+    assert done.stderr.strip().endswith("error: a long sleep: did not finish within 0.5 s")

@@ -38,7 +38,7 @@ from flashladder.cases.reference import (
 )
 from flashladder.errors import FlashladderError
 from flashladder.problem import Shape
-from tests.null.check.test_check import attention
+from tests.null.check.test_check import attention, parts
 
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)
 
@@ -403,3 +403,51 @@ def test_rows_that_are_alike_do_not_count_as_many() -> None:
     assert margin(noise[:, :1].expand_as(noise)) > 4 * independent
     assert margin(noise[..., :1].expand_as(noise)) > 4 * independent
     assert 6 * 2.0**-9 / math.sqrt(64 * 128) < independent < 4 * 6 * 2.0**-9 / math.sqrt(64 * 128)
+
+
+def test_nan_never_compares_as_correct() -> None:
+    tensors, expected = inputs_of(Case("small", SMALL), "fp16")
+    found = judged(tensors.out, expected)  # all poison
+    assert (found.max_error, found.rms_error, found.bias, found.finite, found.ok) == (None, None, None, False, False)
+
+
+def test_a_small_slice_is_not_measured_by_a_large_one() -> None:
+    case = Case("logits", SMALL, contents=("equal", "matching"))
+    tensors, expected = inputs_of(case, "fp16")
+    assert float(expected.max_allowed.max() / expected.max_allowed.min()) > 3
+    small = expected.slices[int(expected.max_allowed.argmin())]
+    out = exact(tensors)
+    out[small[0], 0, small[1], 0] += 0.9 * float(expected.max_allowed.max())
+    assert not accuracy(out, expected).ok
+
+
+@pytest.mark.parametrize("row", [0, 1, 15])
+def test_every_row_of_every_head_is_compared(row: int) -> None:
+    tensors, expected = inputs_of(Case("many", MANY), "fp16")
+    truth = exact(tensors)
+    assert accuracy(truth, expected).ok
+    assert len(expected.slices) < MANY.batch * MANY.n_heads
+    for head in range(16):
+        out = truth.clone()
+        out[:, row, head, 127] += 0.1
+        assert not accuracy(out, expected).ok
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_a_row_sum_in_16_bits_is_caught_by_what_each_row_has_in_common(dtype: str) -> None:
+    tensors, expected = inputs_of(Case("sum", SMALL), dtype)
+    p, v, total = parts(tensors.q, tensors.k, tensors.v)
+    product = p.to(tensors.q.dtype).float() @ v
+    for rounded in (total.to(tensors.q.dtype).float(), 1 / (1 / total).to(tensors.q.dtype).float()):
+        found = judged((product / rounded).transpose(1, 2).to(tensors.q.dtype), expected)
+        assert found.rms_error <= found.rms_allowed
+        assert found.row_bias > 0.3 * ROUNDOFF[dtype]
+        assert not found.ok
+
+
+def test_flushed_subnormal_weights_are_caught() -> None:
+    tensors, expected = inputs_of(Case("peak", SMALL, contents=("first key, constant",)), "fp16")
+    p, v, total = parts(tensors.q, tensors.k, tensors.v)
+    out = ((torch.where(p < 2.0**-14, 0.0, p.half().float()) @ v) / total).transpose(1, 2).half()
+    assert accuracy(right(tensors).half(), expected).ok
+    assert not accuracy(out, expected).ok

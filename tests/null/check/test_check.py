@@ -310,7 +310,7 @@ def launched(
 def test_the_first_launch_and_every_longer_one_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert launched(monkeypatch, (128, 128, 64, 256, 128, 256)) == [1, 0, 0, 1, 0, 0]
     watched = [load_iteration(1).configs["a100"].short_form()]
-    assert launched(monkeypatch, (128,), "a race", watched=watched) == [0], "it was before"
+    assert launched(monkeypatch, (128,), "a race", already_watched=watched) == [0], "it was before"
 
 
 @pytest.mark.parametrize(

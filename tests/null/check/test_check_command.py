@@ -18,7 +18,7 @@ from flashladder.build.wheel import chosen_configs
 from flashladder.cases.inputs import Case, emulator_cases
 from flashladder.cases.reference import References
 from flashladder.check import command as check
-from flashladder.check.command import CheckReport, check_iteration, emulated_identity, rule
+from flashladder.check.command import CheckReport, check_iteration, emulated_identity, rule_digest
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import verify
 from flashladder.ladder.config import KernelConfig
@@ -114,7 +114,7 @@ def test_every_kernel_is_checked_and_written_with_its_code(planted: Planted, tmp
     assert written.cases == report.cases
     assert {key: kernel.text_sha256 for key, kernel in written.kernels.items()} == dict.fromkeys(every, "ab" * 32)
     if isinstance(written, CheckResult):
-        assert (written.gpu, written.rule) == (GPU, rule())
+        assert (written.gpu, written.rule) == (GPU, rule_digest())
     assert planted.run(backend, 7).passed
     assert sorted(tmp_path.iterdir()) == [out], "without --out nothing is written"
 
@@ -183,7 +183,7 @@ def test_a_file_of_another_gpu_or_rule_is_left_alone_where_it_holds_more(
         planted.run("gpu", 7, out=out)
     planted.gpu = GPU
     with monkeypatch.context() as patched:
-        patched.setattr(check, "rule", lambda: "ef" * 32)
+        patched.setattr(check, "rule_digest", lambda: "ef" * 32)
         with pytest.raises(FlashladderError, match=r"another rule of correctness: .*; choose another --out"):
             planted.run("gpu", 7, out=out)
     with pytest.raises(FlashladderError, match="choose another --out"):
@@ -229,6 +229,9 @@ def test_the_command_asks_the_gpu_or_the_emulator(
     report = CheckReport((outcome("k", "a"), outcome("k", "b", "fail")))
     with pytest.raises(CheckFailed, match="1 of 2 cases failed"):
         check.main(["7"])
+    report = CheckReport((outcome("k", "a", "not_applicable", None),))
+    with pytest.raises(CheckFailed, match="no case passed"):
+        check.main(["7"])
     with pytest.raises(FlashladderError, match="77"):
         check.main(["77"])
 
@@ -242,9 +245,9 @@ def test_a_report_counts_what_became_of_each_kernel() -> None:
          outcome("three", "a", "not_applicable", None))
     )  # fmt: skip
     one, two, three, failed, verdict = (" ".join(line.split()) for line in report.render().splitlines())
-    assert one.startswith("one 1 passed, 1 failed, 1 correctly rejected; largest error 50%")
-    assert two.startswith("two 2 passed, 0 failed, 0 correctly rejected; largest error 75%")
-    assert three.startswith("three 0 passed, 0 failed, 1 correctly rejected; largest error 0%")
+    assert one.startswith("one 1 passed, 1 failed, 1 correctly rejected; largest max or RMS error 50%")
+    assert two.startswith("two 2 passed, 0 failed, 0 correctly rejected; largest max or RMS error 75%")
+    assert three.startswith("three 0 passed, 0 failed, 1 correctly rejected; largest max or RMS error 0%")
     assert (failed, verdict) == ("FAILED one b: because", "6 cases, 1 failed")
     assert not report.passed
     assert CheckReport(report.cases[:2]).passed
@@ -300,7 +303,7 @@ def test_an_emulated_kernel_is_known_by_ptx_emulator_and_rule(monkeypatch: pytes
     found = []
     for code, judged, emulator in (("ret", "a", "1"), ("exit", "a", "1"), ("exit", "b", "1"), ("exit", "b", "2")):
         ptx.write_text(f".version 8.0\n\t{code};\n", encoding="utf-8")
-        monkeypatch.setattr(check, "rule", lambda judged=judged: judged)
+        monkeypatch.setattr(check, "rule_digest", lambda judged=judged: judged)
         monkeypatch.setattr(check, "version", lambda emulator=emulator: emulator)
         found.append(emulated_identity(iteration, iteration.configs["a100"]))
     assert len({one.build for one in found}) == 4

@@ -1,4 +1,4 @@
-"""The soak without a GPU: operators beside simulated products, many launches, long rows, and hangs."""
+"""The soak without a GPU: operators beside simulated matmuls, many launches, long rows, and hangs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flashladder.build.wheel import chosen_configs
 from flashladder.cases.inputs import Case
 from flashladder.cases.reference import Run, Subject
 from flashladder.check import soak
-from flashladder.check.soak import LEAST, Gpu, Load, chosen_rows, chosen_slices, hammer
+from flashladder.check.soak import MIN_MATMULS, Gpu, Load, chosen_rows, chosen_slices, hammer
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import verify
 from flashladder.problem import Shape
@@ -33,13 +33,13 @@ LONG = Shape(batch=2, seq_len=1030, n_heads=3, d_head=128)
 
 
 class Planted(Gpu):
-    """The CPU with two simulated streams: a product takes a millisecond, a launch takes `lag` milliseconds."""
+    """The CPU with two simulated streams: a matmul takes a millisecond, a launch takes `lag` milliseconds."""
 
     device = "cpu"
 
     def __init__(self, lag: float = 2.0) -> None:
         super().__init__()
-        self.lag, self.products, self.first = lag, 0, 0.0
+        self.lag, self.matmuls, self.first = lag, 0, 0.0
 
     def wait(self) -> None:
         """Nothing is queued."""
@@ -47,12 +47,12 @@ class Planted(Gpu):
     def graph(self, calls: Callable[[], object]) -> Callable[[], object]:
         return calls
 
-    def product(self, turn: int) -> None:
-        self.products += 1
+    def matmul(self, index: int) -> None:
+        self.matmuls += 1
 
     def mark(self, *, second: bool = False) -> FakeEvent:
         self.first += 0 if second else self.lag / 2
-        return FakeEvent(FakeGpu(), self.products if second else self.first)
+        return FakeEvent(FakeGpu(), self.matmuls if second else self.first)
 
 
 def subject(run: Run) -> Subject:
@@ -100,7 +100,7 @@ def test_one_launch_with_other_bits_is_seen_if_it_is_the_last_before_a_look() ->
     assert hammered(altered(sometimes), 85).differing == 1
 
 
-def test_products_run_before_and_behind_a_launch_and_more_where_it_is_long() -> None:
+def test_matmuls_run_before_and_behind_a_launch_and_more_where_it_is_long() -> None:
     gpu = Planted()
     load = Load(gpu)
 
@@ -109,19 +109,19 @@ def test_products_run_before_and_behind_a_launch_and_more_where_it_is_long() -> 
 
     run = load.around(launch)
     run()
-    assert gpu.products == 2 * LEAST
+    assert gpu.matmuls == 2 * MIN_MATMULS
     run()
-    assert gpu.products == 2 * LEAST + 2 * 60, "1.5 times 40 ms, each side"
-    found = load.taken(KEY, "grid")
+    assert gpu.matmuls == 2 * MIN_MATMULS + 2 * 60, "1.5 times 40 ms, each side"
+    found = load.summary(KEY, "grid")
     assert found is not None
-    assert (found.launches, found.products) == (2, 2 * LEAST + 120)
+    assert (found.launches, found.products) == (2, 2 * MIN_MATMULS + 120)
     assert found.seconds == pytest.approx(0.080)
     assert found.beside_s == pytest.approx(0.011 + 0.040)
-    assert Load(gpu).taken(KEY, "grid") is None
+    assert Load(gpu).summary(KEY, "grid") is None
 
 
 def long_rows(run: Run, shape: Shape = LONG) -> FarRows:
-    return soak.far(subject(run), shape, Planted())
+    return soak.run_large(subject(run), shape, Planted())
 
 
 def test_rows_around_powers_of_two_are_compared() -> None:
@@ -156,7 +156,7 @@ def moody() -> Callable[[torch.Tensor], object]:
     [
         (off, ["max error", "relative RMS"]),
         (one_nan, ["elements of O are NaN or infinite", "max error NaN", "relative RMS NaN"]),
-        (moody(), ["2 of 3 launches wrote other bits than the first"]),
+        (moody(), ["2 of 3 launches differ from the first output"]),
     ],
     ids=["a row that is off", "a NaN", "other bits where nobody compares"],
 )
@@ -263,13 +263,13 @@ def test_a_hang_is_written_and_ends_the_process(
 
     monkeypatch.setattr("os._exit", leave)
     gpu = soak.Soak(made(), path, Gpu()).gpu
-    with gpu.within(30.0, "quick"):
+    with gpu.time_limit(30.0, "quick"):
         pass
-    with gpu.within(0.01, "27 at S=129"):
+    with gpu.time_limit(0.01, "27 at S=129"):
         assert ended.wait(30)
     assert codes == [1]
-    assert capsys.readouterr().err == "error: 27 at S=129: no end within 0.01 s\n"
-    assert "FAILED hung: 27 at S=129: no end within 0.01 s" in soak.render(load_as(path, SoakResult))
+    assert capsys.readouterr().err == "error: 27 at S=129: did not finish within 0.01 s\n"
+    assert "FAILED hung: 27 at S=129: did not finish within 0.01 s" in soak.render(load_as(path, SoakResult))
     assert soak.earlier(path, made()).hung is None
 
 
@@ -293,4 +293,4 @@ def test_the_command_wants_something_to_soak(capsys: pytest.CaptureFixture[str])
         with pytest.raises(SystemExit) as caught:
             soak.main(argv)
         assert caught.value.code == 2
-        assert "expected at least 2 repeats and a launch" in capsys.readouterr().err
+        assert "--repeats must be at least 2, --launches at least 1" in capsys.readouterr().err

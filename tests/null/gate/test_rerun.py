@@ -8,8 +8,8 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.gate import verify
-from flashladder.gate.published import in_rank_order
-from flashladder.gate.verify import Drawn, draw, file_to_rerun, rerun
+from flashladder.gate.published import compare_ranks
+from flashladder.gate.verify import Sample, draw, file_to_rerun, rerun
 from flashladder.paths import RESULTS
 from flashladder.results.derive import derive
 from flashladder.results.files import load_as
@@ -21,7 +21,7 @@ OWN = load_as(BENCH, BenchResult)
 CARD = "GPU-11111111-2222-3333-4444-555555555555"
 
 
-def timed(drawn: Drawn, factor: float = 1.0, name: str = OWN.gpu.name, *, lose: bool = False) -> BenchResult:
+def timed(drawn: Sample, factor: float = 1.0, name: str = OWN.gpu.name, *, lose: bool = False) -> BenchResult:
     """The committed samples of the drawn cells, scaled as if another card had timed them."""
     groups = []
     for (dtype, shape), kernels in drawn.items():
@@ -69,21 +69,22 @@ def test_invented_ratios_are_out_of_their_tolerance_with_a_cause() -> None:
 
 def test_a_cell_without_a_figure_is_told() -> None:
     found = rerun(BENCH, 6, 0, lambda drawn: timed(drawn, lose=True))
-    assert any("cells gave no figure" in line for line in found.details)
+    assert any("cells have no valid timing" in line for line in found.details)
 
 
 def test_another_model_is_compared_by_rank() -> None:
     found = rerun(BENCH, 12, 3, lambda drawn: timed(drawn, 0.7, "NVIDIA B1"))
     assert found.details == ()
-    assert "on this NVIDIA B1, seed 3, another model than NVIDIA H200: Spearman 1.000, at least 0.8" in found.summary
+    model = "another GPU model than the file's (NVIDIA H200), so ranks are compared"
+    assert f"on this NVIDIA B1, seed 3, {model}: Spearman 1.000, at least 0.8" in found.summary
     turned = OWN.model_copy(
         update={"summaries": tuple(one.model_copy(update={"pct": 1e4 / one.pct}) for one in OWN.summaries)}
     )
-    lines, told = in_rank_order(OWN, turned)
+    lines, told = compare_ranks(OWN, turned)
     assert told.startswith("Spearman -1.000")
     assert lines[0].startswith("rerun: rank order of 264 cells: Spearman -1.000, at least 0.8; probably another card")
     few = OWN.model_copy(update={"summaries": OWN.summaries[:3]})
-    assert in_rank_order(OWN, few) == (["rerun: expected at least 4 cells to rank"], "3 cells give no rank order")
+    assert compare_ranks(OWN, few) == (["rerun: expected at least 4 cells to rank"], "3 cells give no rank order")
 
 
 def test_which_file_is_meant(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_which_file_is_meant(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "cells", "message"),
     [
-        ("tune_07.json.gz", 3, "a tuning run, whose pairs are too few to compare"),
+        ("tune_07.json.gz", 3, "a tuning run has too few pairs to compare"),
         ("check.json.gz", 3, "a result of another kind: expected bench, found check"),
         ("bench.json.gz", 0, "no cell to time again: expected a benchmark"),
     ],
