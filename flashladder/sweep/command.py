@@ -113,6 +113,8 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
     mine = plan.shard(made.cells, options.shard, made.settings)
     missing = records.missing(mine, retry=options.retry)
     seconds = made.estimate_s(missing) / len(place.devices)
+    if options.shard:
+        lines = [*lines, f"shard {options.shard[0]} of {options.shard[1]}: {len(mine)} of {len(made.cells)} cells"]
     shown = screen.Screen(made, len(mine), len(missing), seconds, as_json=options.json)
     pairs = plan.pairs_of(made.settings.pairs)
     with shown.measuring(lines, records.folder):
@@ -129,8 +131,7 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
     if not options.shard:
         return screen.finish(made, records, shown, place.made_for)
     failures = [failure for cell in mine if (failure := records.read(cell.address).failure)]
-    index, count = options.shard
-    print(f"shard {index} of {count}: {len(mine)} cells complete", file=sys.stderr)
+    print(screen.shard_done(options.shard, screen.count(len(mine), "cell"), records.folder), file=sys.stderr)
     return screen.exit_code(mine, failures)
 
 

@@ -71,8 +71,9 @@ class Screen:
             "event": "planned", "grid": grid, "machine": machine, "cells": self._n, "missing": self._n_missing,
             "folder": str(folder), "notes": list(lines),
         })  # fmt: skip
+        time = duration(self._seconds)
         more = f", {self._n - self._n_missing} of them measured before" if self._n > self._n_missing else ""
-        self.line("\n".join([*lines, f"{grid} on {machine}: {self._n} cells{more}; about {duration(self._seconds)}"]))
+        self.line("\n".join([*lines, f"{grid} on {machine}: {self._n} cells{more}; about {time} to measure"]))
 
     @contextmanager
     def measuring(self, lines: Sequence[str], folder: Path) -> Iterator[None]:
@@ -133,8 +134,14 @@ def to_build(made: Plan) -> tuple[int, float, str]:
     They are those of the whole grid. A shard builds all of them too, because it needs the code digest of every cell.
     """
     kernels, seconds = len(made.unbuilt), plan.build_s(made, default_jobs())
-    text = f"{count(kernels, 'kernel')} to build: about {duration(seconds)}" if kernels else "nothing to build"
-    return kernels, seconds, text
+    text = f"{count(kernels, 'kernel')} to build for the whole grid: about {duration(seconds)}"
+    return kernels, seconds, text if kernels else "nothing to build"
+
+
+def shard_done(part: tuple[int, int], done: str, folder: Path) -> str:
+    """The last line of a shard: what is complete, the folder of the records, and the next step."""
+    rest = "run the other shards, then the same command without --shard, which writes the result"
+    return f"shard {part[0]} of {part[1]}: {done} complete, recorded in {relative(folder)}; {rest}"
 
 
 Planned = tuple[list[str], dict[str, int], float]

@@ -37,7 +37,7 @@ from flashladder.sweep.measure import candidate_in
 from flashladder.sweep.place import Place, code_of
 from flashladder.sweep.plan import RUNGS, Settings, cell_of, with_code
 from flashladder.sweep.records import CellRecord, Records
-from flashladder.sweep.screen import WIDTH, Planned, Screen, exit_code, join
+from flashladder.sweep.screen import WIDTH, Planned, Screen, exit_code, join, shard_done
 from flashladder.sweep.winner import FINALS, finalists, judged, render
 from flashladder.sweep.workers import GOES_ON, Task, run
 
@@ -242,7 +242,7 @@ def measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: S
     ladders = ladders[part[0] :: part[1]] if part else ladders
     climb(made, ladders, place, records, options, lines)
     if part:
-        print(f"shard {part[0]} of {part[1]}: {len(ladders)} ladders complete", file=sys.stderr)
+        print(shard_done(part, f"{len(ladders)} ladders", records.folder), file=sys.stderr)
         return _code(ladders)
     document = pack(made, made.cells, ladders, records.packed, place.made_for)
     finals = finals_of(made, document)

@@ -83,6 +83,7 @@ def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tm
 
     text = shown()
     assert f"{len(made.cells)} cells, 1 of them measured before, in " in text
+    assert f"{len(partly.unbuilt)} kernels to build for the whole grid: " in text
     unbuilt = shown(build=False)
     assert "with --no-build the sweep does not start" in unbuilt
     assert "to build" not in unbuilt

@@ -184,9 +184,10 @@ def test_a_candidate_that_kills_its_process_is_left_out_alone(tuned: Path, monke
     assert started[0].isdisjoint(started[1])
 
 
-def test_shards_climb_their_ladders_and_a_call_without_packs(tuned: Path) -> None:
+def test_shards_climb_their_ladders_and_a_call_without_packs(tuned: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for index in (0, 1):
         assert measure(tuned, TILE, "--shard", f"{index}/2") == 0
+        assert f"ladders complete, recorded in {tuned}; run the other shards, then" in capsys.readouterr().err
         assert not tuned.with_name("tune.json.gz").exists()
     assert measure(tuned, TILE) == 0
     assert len(documents(tuned)[0].summaries) == 2 * N
