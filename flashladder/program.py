@@ -84,6 +84,7 @@ def _take(machine: ParseMachine, word: str) -> None:
     unset = [one for one in getattr(context, "positional_args", ()) if not one.got_value]
     missing = getattr(context, "missing_positional_args", [])
     is_task = word in machine.contexts
+    sign = "-?" if getattr(context, "name", None) else ""  # a task checks the range of its numbers
     if missing and not waiting and word in HELP:  # `show --help`
         machine.initial.flags["--help"].value = context.name
         for argument in missing:
@@ -98,7 +99,7 @@ def _take(machine: ParseMachine, word: str) -> None:
         if not word:
             raise ParseError(f"{unset[0].name} needs a value: found ''", context)
         unset[0].value = word
-    elif waiting and getattr(machine.flag, "kind", str) is int and not re.fullmatch("[0-9]{1,10}", word):
+    elif waiting and getattr(machine.flag, "kind", str) is int and not re.fullmatch(f"{sign}[0-9]{{1,10}}", word):
         size = " of at most ten digits" if word.isdecimal() else ""
         raise ParseError(f"{_flag(machine)} needs a whole number{size}, found {word!r}", context)
     elif waiting and not word and not getattr(machine.flag, "positional", False):  # from an unset shell variable

@@ -21,6 +21,7 @@ import re
 from tqdm import tqdm
 
 from flashladder import parallel
+from flashladder.arguments import within
 from flashladder.bench import cross_checks
 from flashladder.bench.references import BACKENDS, FA2
 from flashladder.cases.inputs import cases_for, emulator_cases, layouts
@@ -606,6 +607,8 @@ def verify_and_tell(named: str, *, rerun: bool, n_cells: int, seed: int, as_json
     """
     if not rerun and (n_cells, seed) != DEFAULT_SAMPLE:
         raise FlashladderError("--cells and --seed need --rerun")
+    within("cells", n_cells)
+    within("seed", seed, least=0)
     if not named:
         require_checkout("verify without a path")
     elif not named.strip():

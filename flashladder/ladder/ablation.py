@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from flashladder.errors import FlashladderError
+from flashladder.files import last_iteration
 from flashladder.ladder.claim import Expect
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration, no_such_iteration
 from flashladder.located import closest
@@ -85,7 +86,8 @@ class Subject:
 def split_description(text: str) -> tuple[int, str, str]:
     """``16 - double buffer`` as number, sign and name: 16, "-", "double_buffer"; another form is an error."""
     if (match := _DESCRIPTION.fullmatch(text)) is None:
-        expected = "a number, or one change to one, such as '16 - swizzle' or '7 + xor_static'"
+        numbers = f"a number from 1 to {last_iteration()}"
+        expected = f"{numbers}, or a number with one change, such as '16 - swizzle' or '7 + xor_static'"
         raise FlashladderError("not a description of an iteration", expected=expected, found=repr(text))
     return int(match[1]), match[2] or "", re.sub(r"[ -]+", "_", (match[3] or "").lower())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 NUMBER = "no such iteration: expected a number from 1 to 28, found "
-WORDS = "not a description of an iteration: expected a number, or one change to one"
+WORDS = "not a description of an iteration: expected a number from 1 to 28, or a number with one change"
 SPELLING = (
     "no such configuration: expected one of a100, h100, h200, rtx3090, rtx4090, prog, prog-all, all, tune, "
     "a tile such as"
@@ -19,6 +19,7 @@ CASES: list[tuple[list[str], str]] = [
     (["show", "0"], f"{NUMBER}0"),
     (["show", LONG], f"{NUMBER}1111111111"),
     (["show", ""], WORDS),
+    (["show", "-1"], WORDS),
     (["show", "16 - swizle"], "did you mean 'swizzle'?"),
     (["check", "seven"], f"{NUMBER}'seven'"),
     (["lock", "x", "--reason", "because"], f"{NUMBER}'x'"),
@@ -75,6 +76,8 @@ CASES: list[tuple[list[str], str]] = [
         "no such method: expected nvbench or ncu or torch or warm or turns, found 'nope'",
     ),
     (["emulate", "1", "--seq-len", "0"], "bad --seq-len: expected a whole number from 1 to 2147483647, found '0'"),
+    (["explain", "19", "--seq-len", "-64"], "bad --seq-len: expected a whole number from 1 to 2147483647, found '-64'"),
+    (["verify", "x", "--rerun", "--cells=-3"], "bad --cells: expected a whole number from 1 to 2147483647, found '-3'"),
     (["emulate", "1", "--seq-len", LONG], "--seq-len needs a whole number"),
     (["emulate", "1", "--seq-len", "1073741824"], "the tensors are too large to emulate"),
     (["cfg", "8", "--seq-len", "96"], "seq_len does not fit the tiles: expected a multiple of B_r = 128, found 96"),

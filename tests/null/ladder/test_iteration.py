@@ -301,7 +301,7 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        *((text, "not a description of an iteration: expected a number, or one change to one, such as")
+        *((text, "not a description of an iteration: expected a number from 1 to 28, or a number with one change")
           for text in ("sixteen", "", "swizzle", "16 * swizzle", "16 - a - b!")),
         ("16 -", "nothing named '' can be taken back from iteration 16"),
         ("3 - backward", "nothing named 'backward' can be taken back from iteration 3: expected one of swizzle, "),
