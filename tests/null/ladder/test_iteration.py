@@ -303,7 +303,8 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
     [
         *((text, "not a description of an iteration: expected a number from 1 to 28, or a number with one change")
           for text in ("sixteen", "", "swizzle", "16 * swizzle", "16 - a - b!")),
-        ("16 -", "nothing named '' can be taken back from iteration 16"),
+        *((text, "exactly one change can be taken back from iteration 16: expected one of swizzle, ")
+          for text in ("16 -", "16 - swizzle - swizzle")),
         ("3 - backward", "nothing named 'backward' can be taken back from iteration 3: expected one of swizzle, "),
         ("1 - swizzle", "nothing named 'swizzle' can be taken back from iteration 1: expected no change"),
         ("15 + eager", "can be added to iteration 15: expected one of static_gmem_stride, stale_maximum, rings, "),
