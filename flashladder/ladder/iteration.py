@@ -178,7 +178,9 @@ def no_such_iteration(found: object, folder: Path = ITERATIONS) -> FlashladderEr
     files = _files(folder)
     gapless = list(files) == list(range(1, len(files) + 1))
     expected = f"a number from 1 to {len(files)}" if gapless else f"one of {', '.join(map(str, files))}"
-    return FlashladderError("no such iteration", expected=expected, found=found)
+    is_ablation = re.match(r"'\d{1,9} *[-+] *[A-Za-z]", str(found))
+    hint = f"this command takes whole steps; `invoke emulate {found}` runs an ablation" if is_ablation else None
+    return FlashladderError("no such iteration", expected=expected, found=found, hint=hint)
 
 
 def load_all(folder: Path = ITERATIONS) -> tuple[Iteration, ...]:

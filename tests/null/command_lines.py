@@ -22,6 +22,7 @@ CASES: list[tuple[list[str], str]] = [
     (["show", "-1"], WORDS),
     (["show", "16 - swizle"], "did you mean 'swizzle'?"),
     (["check", "seven"], f"{NUMBER}'seven'"),
+    (["check", "16 - swizzle"], "takes whole steps; `invoke emulate '16 - swizzle'` runs an ablation"),
     (["lock", "x", "--reason", "because"], f"{NUMBER}'x'"),
     (["build", "16", "--toolchain", "12.0"], "no toolchain of this CUDA version is pinned: expected one of 13.0"),
     (["emulate", "1", "--heads", "0"], "bad --heads: expected a whole number from 1 to 65535, found '0'"),
