@@ -66,11 +66,11 @@ def step(text: str) -> str:
     return str(load_iteration(int(text)).number)
 
 
-def need_gpu() -> None:
+def need_gpu(instead: str = "") -> None:
     """Raises `FlashladderError` where there is no GPU, before anything slow is imported."""
     from flashladder.gpu.doctor import require_gpu
 
-    require_gpu()
+    require_gpu(instead)
 
 
 @task(
@@ -309,7 +309,7 @@ def bench(
     several_of("references", references, ("all", *REFERENCES))
     several_of("method", method, METHODS)
     number = step(number)
-    need_gpu()
+    need_gpu("timing needs a GPU; `invoke explain N --gpu h200` predicts the speed of steps 1 to 19")
     from flashladder.bench.command import main
 
     leave(main(words(number, configs=configs, dtype=dtype, tune=tune, references=references, method=method, out=out)))

@@ -53,12 +53,14 @@ def torch_build() -> TorchBuild | None:
     return TorchBuild(importlib.metadata.version("torch"), cuda[1] if cuda else None)
 
 
-def require_gpu(instead: str = EMULATOR) -> None:
+def require_gpu(instead: str = "") -> None:
     """Refuses a machine without a GPU, its driver or a CUDA build of torch, before torch is imported.
 
     Raises:
-        FlashladderError: one of them is missing; the hint says what to install, or to use `instead` on this CPU.
+        FlashladderError: one of them is missing; the hint says what to install, or what to do `instead`
+            without a GPU (empty: to check the kernel on this CPU).
     """
+    instead = instead or EMULATOR
     if not n_gpus():
         expected, hint = "an NVIDIA GPU with its driver", f"{instead}; beside a GPU, {CUDA_TORCH}"
         raise FlashladderError("no GPU here", expected=expected, hint=hint)

@@ -119,7 +119,7 @@ def test_what_a_person_types_is_what_the_parser_understands(
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
     monkeypatch.setattr(bench, "on_this_gpu", lambda *_: None)
-    monkeypatch.setattr(typed.tasks(), "need_gpu", lambda: None)
+    monkeypatch.setattr(typed.tasks(), "need_gpu", lambda *_: None)
     with suppress(SystemExit):
         typed.command(*line.split())
     (understood,) = parsed

@@ -50,7 +50,7 @@ EXPECTED = (
     *((line, 2, "pip install 'flashladder[build]'") for line in ("emulate 1", "build 7", "ptx 7", "sass 8")),
     ("check 7 --backend emulator", 2, "this needs torch"),
     ("check 7", 2, "no GPU here"),
-    ("bench 7", 2, "no GPU here"),
+    ("bench 7", 2, "timing needs a GPU; `invoke explain N"),
     *((line, 2, CHECKOUT) for line in ("gate", "report", "tour --yes", "bundle", "verify", "lock 7 --reason x")),
 )
 """Command lines, their exit codes, and what their output holds (2: their one line on stderr)."""
