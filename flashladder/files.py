@@ -245,11 +245,13 @@ def load_json(raw: bytes) -> Any:
     """The document in `raw`, which must be UTF-8. Accepts NaN: the models reject it and name its key.
 
     Raises:
-        ValueError: not JSON, not UTF-8, a byte order mark, a key twice in one object, an integer that is too long, half
-            of a surrogate pair, or nested too deep.
+        ValueError: empty, not JSON, not UTF-8, a byte order mark, a key twice in one object, an integer that is too
+            long, half of a surrogate pair, or nested too deep.
     """
     if raw.startswith(BOM):
         raise ValueError("it begins with a byte order mark")
+    if not raw.strip():
+        raise ValueError("an empty file")
     try:
         document = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
     except UnicodeDecodeError as error:

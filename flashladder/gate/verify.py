@@ -127,7 +127,8 @@ def require_existing(path: Path) -> None:
     """Raises `FlashladderError` if no file and no folder is at `path`."""
     if not (path.is_file() or path.is_dir()):
         expected = "a result file or a folder of them"
-        raise FlashladderError("no such result", where=relative(path), expected=expected)
+        what = "not a regular file" if path.exists() else "no such result"
+        raise FlashladderError(what, where=relative(path), expected=expected, hint="name another path")
 
 
 def machine_folders() -> list[Path]:

@@ -28,6 +28,7 @@ from flashladder.results.schema import KINDS, SCHEMA_VERSION, AnyResult, Host, O
 DIGEST = "content_sha256"  # the one key of a document that no model has
 VERSION = "schema_version"
 OTHER_FILE = "choose another --out"
+RESTORE = "restore the file, or measure again"
 Kind = TypeVar("Kind", bound=Origin)
 Answer = TypeVar("Answer")
 
@@ -137,7 +138,7 @@ def _of_file(read: Callable[[bytes, bool], Answer], path: Path) -> Answer:
         found = error.strerror or str(error)
         raise FlashladderError("cannot read the result", where=relative(path), found=found) from error
     except ValueError as error:
-        raise FlashladderError("not a JSON result", where=relative(path), found=str(error)) from error
+        raise FlashladderError("not a JSON result", where=relative(path), found=str(error), hint=RESTORE) from error
 
 
 def _document(raw: bytes, packed: bool) -> Any:
@@ -150,10 +151,13 @@ _last_document = lru_cache(maxsize=1)(_document)  # a verifier asks for a file's
 @lru_cache(maxsize=48)  # the committed files, 180 MB: gate and report read each many times
 def _validated(raw: bytes, packed: bool) -> AnyResult:
     document = _last_document(raw, packed)
-    version = document.get(VERSION, "none") if isinstance(document, dict) else type(document).__name__
+    if isinstance(document, dict):
+        version = document.get(VERSION, "none")
+    else:
+        version = "a list" if isinstance(document, list) else json.dumps(document)
     if version is True or version != SCHEMA_VERSION:
         newer = isinstance(version, int) and version > SCHEMA_VERSION
-        what, hint = ("a newer", "update flashladder: git pull") if newer else ("another", None)
+        what, hint = ("a newer", "update flashladder: git pull") if newer else ("another", RESTORE)
         expected, found = f"{VERSION} {SCHEMA_VERSION}", str(version)[:40]
         raise FlashladderError(f"result of {what} schema", expected=expected, found=found, hint=hint)
     return TypeAdapter[AnyResult](AnyResult).validate_python(_without_digest(document))

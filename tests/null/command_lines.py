@@ -91,6 +91,7 @@ CASES: list[tuple[list[str], str]] = [
     (["emulate", "lib.so"], "`invoke ptx lib.so --out own.ptx`, then `ptxemu own.ptx"),
     (["ptx", "/dev/null"], "/dev/null: not a regular file"),
     (["verify", "nosuch", "--rerun"], "nosuch: no such result: expected a result file or a folder of them"),
+    (["verify", "/dev/null"], "/dev/null: not a regular file: expected a result file or a folder of them"),
     (["sass", "nosuch.cubin"], "nosuch.cubin: no such file"),
     (["sass", "tests/data/tiny.ptx"], "tiny.ptx: no SASS of a kernel in the file; `invoke ptx FILE` reads its PTX"),
     (["sass", "tests/data/tiny.sm_80.cubin", "--kernel", "nosuch"], "no such kernel in the file: expected a part of"),

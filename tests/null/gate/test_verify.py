@@ -248,4 +248,4 @@ def test_a_list_in_a_machines_folder_is_a_broken_result(tmp_path: Path) -> None:
     (tmp_path / "README.md").touch()
     (tmp_path / "rates.json.gz").write_bytes(gzip.compress(b"[]"))
     (one,) = verify.verify(tmp_path / "rates.json.gz")
-    assert one.details == ("result of another schema: expected schema_version 2, found list",)
+    assert one.details[0].startswith("result of another schema: expected schema_version 2, found a list; restore")

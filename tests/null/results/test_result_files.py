@@ -28,9 +28,11 @@ def told(path: Path, read: Any, kind: type[FlashladderError] = FlashladderError)
 UNREADABLE = [
     ("none.json", None, "cannot read the result: found No such file or directory"),
     ("broken.json", b"{", ("not a JSON result: found Expecting property name enclosed in double quotes: "
-                          "line 1 column 2 (char 1)")),
+                          "line 1 column 2 (char 1); restore the file, or measure again")),
+    ("empty.json.gz", gzip.compress(b""), "not a JSON result: found an empty file; restore the file, or measure again"),
     ("cut.json.gz", gzip.compress(b"{}", mtime=0)[:-6],
-     "not a JSON result: found Compressed file ended before the end-of-stream marker was reached"),
+     ("not a JSON result: found Compressed file ended before the end-of-stream marker was reached; restore the file, "
+      "or measure again")),
 ]  # fmt: skip
 
 
@@ -89,7 +91,7 @@ def test_a_sweeps_cells_are_planned_once_and_fail_once(planned: str, failed: str
     ("document", "words"),
     [({"schema_version": 7}, "newer schema: expected schema_version 2, found 7; update flashladder"),
      ({"schema_version": 1}, "another schema: expected schema_version 2, found 1"), ({}, "found none"),
-     ({"schema_version": True}, "found True"), ([], "found list"), (None, "found NoneType")],
+     ({"schema_version": True}, "found True"), ([], "found a list"), (None, "found null")],
 )  # fmt: skip
 def test_what_is_no_result_or_of_another_version_says_so(tmp_path: Path, document: object, words: str) -> None:
     path = tmp_path / "a.json"
