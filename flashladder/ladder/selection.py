@@ -32,21 +32,22 @@ MOST_LISTED = 6  # configurations that one message names
 
 
 def select_configs(
-    iteration: Iteration, key: str, dtypes: Sequence[str] = DTYPES, folder: Path = ITERATIONS
+    iteration: Iteration, key: str, dtypes: Sequence[str] = DTYPES, folder: Path = ITERATIONS, *, single: bool = False
 ) -> tuple[KernelConfig, ...]:
     """The configurations that `key` selects for an iteration, each once, for each of `dtypes`.
 
     ``a100`` or ``prog:a100``: one GPU's (``h100`` and ``rtx4090`` use those of the H200 and the RTX 3090); ``prog``:
     those of all its GPUs; ``prog-all``: those of all iterations that this one can express; ``all``: every legal one;
     ``tune``: the tuning space; ``128,64``: those of the tuning space with this B_r and B_c; ``128,64,4 2_2_2+buffer``,
-    as ``invoke list`` prints it, or a short form: that one. A short form has its own dtype.
+    as ``invoke list`` prints it, or a short form: that one. A short form has its own dtype. If `single`, the error for
+    an unknown key lists only keys of one configuration.
 
     An unknown key or dtype, a tile that the tuning space lacks, and a configuration that the iteration cannot express
     are errors.
     """
     if key.startswith("("):
         return (_expressible(iteration, KernelConfig.parse(key), key),)
-    chosen = tuple(dict.fromkeys(_chosen(iteration, key, folder)))
+    chosen = tuple(dict.fromkeys(_chosen(iteration, key, folder, single=single)))
     return tuple(config.with_dtype(dtype) for dtype in dtypes for config in chosen)
 
 
@@ -57,7 +58,7 @@ def one_config(iteration: Iteration, key: str | None = None, dtype: str = "") ->
     names none or several is an error, too.
     """
     key = key or PUBLISHED_GPU
-    chosen = select_configs(iteration, key, (dtype or DTYPES[0],))
+    chosen = select_configs(iteration, key, (dtype or DTYPES[0],), single=True)
     if len(chosen) != 1:
         briefs, more = [config.brief() for config in chosen], len(chosen) - MOST_LISTED
         raise FlashladderError(
@@ -68,7 +69,7 @@ def one_config(iteration: Iteration, key: str | None = None, dtype: str = "") ->
     return chosen[0].with_dtype(dtype) if dtype else chosen[0]
 
 
-def _chosen(iteration: Iteration, key: str, folder: Path) -> Iterable[KernelConfig]:
+def _chosen(iteration: Iteration, key: str, folder: Path, *, single: bool) -> Iterable[KernelConfig]:
     """The fp16 configurations behind a key."""
     gpus, gpu = load_gpus(), key.removeprefix("prog:")
     family, parts = iteration.family, iteration.parts
@@ -94,10 +95,11 @@ def _chosen(iteration: Iteration, key: str, folder: Path) -> Iterable[KernelConf
         )
     if (brief := family.of_brief(parts, key)) is not None:
         return [_expressible(iteration, brief, key)]
-    keys = (*gpus, *WORDS)
+    keys = [*gpus, *([] if single else WORDS)]
+    tile_form = "" if single else "a tile such as 128,64, "
     raise FlashladderError(
         "no such configuration",
-        expected=f"one of {', '.join(keys)}, a tile such as 128,64, what `invoke list` prints, or a short form",
+        expected=f"one of {', '.join(keys)}, {tile_form}what `invoke list` prints, or a short form",
         found=repr(key),
         hint=closest(key, keys),
     )
