@@ -481,17 +481,17 @@ def _story(prediction: Prediction) -> list[str]:
         "binding": data.binding,
         "occupancy": f"{occupancy.ctas} CTA{'s' * (occupancy.ctas != 1)}, {occupancy.warps} warps on an SM; limited by "
         + ", ".join(occupancy.limited_by),
-        "chain": f"{data.chain:,.0f} clocks of dependences in a KV block; a warp alone on its scheduler "
-        f"takes {data.alone:,.0f}: {prediction.warps_to_hide:.1f} on each would hide that, there are "
-        f"{occupancy.warps / SCHEDULERS:g}",
+        "chain": f"dependency chain: {data.chain:,.0f} clocks per KV block. One warp alone takes {data.alone:,.0f} "
+        f"clocks; {prediction.warps_to_hide:.1f} warps per scheduler would hide its latencies, "
+        f"{occupancy.warps / SCHEDULERS:g} are resident.",
         "waits": f"schedulers issue nothing: {', '.join(waits) or 'never'}",
-        "overhead": f"{data.overhead:,.0f} clocks of a CTA beside its KV blocks; waves {data.waves:.3f}",
+        "overhead": f"{data.overhead:,.0f} clocks of a CTA outside its KV blocks; waves {data.waves:.3f}",
     }
     if (conflicts := prediction.kernel.conflicts) > 1:
         story["conflicts"] = f"{conflicts:.1f} wavefronts where one would do, in loads from shared memory"
     if votes := prediction.kernel.votes:
         which = "the vote" if votes == 1 else f"{votes} votes"
-        story["assumed"] = f"no lane asks in {which} of a KV block, so that what stands behind is left out"
+        story["assumed"] = f"no lane asks in {which} of a KV block: the code for that case is left out"
     return [f"{name:<11} {words}" for name, words in story.items()]
 
 
@@ -504,7 +504,8 @@ def _verdict(prediction: Prediction) -> list[str]:
     else:
         lines = [f"{speed}, {fa2:.0f} % of FA2 (FA2: {prediction.anchor.source})"]
     if step := worth_of(prediction):
-        lines.append(f"step        {step[1]:+.1f} % over iteration {step[0]}, both predicted")
+        gain = round(step[1], 1) + 0.0  # not -0.0
+        lines.append(f"step        {gain:+.1f} % over iteration {step[0]}, both predicted")
     if known_percent and fa2 is not None:
         what, percent = known_percent
         lines.append(f"{what:<11} {percent:.1f} % of FA2: the prediction is off by {fa2 - percent:+.1f} points")

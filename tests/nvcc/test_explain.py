@@ -58,7 +58,7 @@ def test_the_screen_says_what_binds_and_marks_a_prediction(capsys: pytest.Captur
         shown,
     )
     assert float(off) == pytest.approx(int(percent) - 79.7, abs=0.6)
-    ((warps, per_scheduler),) = re.findall(r"(\d+) warps on an SM; .* would hide that, there are ([\d.]+)", shown)
+    ((warps, per_scheduler),) = re.findall(r"(\d+) warps on an SM; .* hide its latencies, ([\d.]+) are resident", shown)
     assert int(warps) == SCHEDULERS * float(per_scheduler)
     assert command("explain", "7", "--gpu", "rtx4090", "--json") == 0
     document = json.loads(capsys.readouterr().out)
@@ -71,7 +71,7 @@ def test_a_step_that_nobody_timed_is_told_as_predicted_and_as_that_alone(capsys:
     shown = " ".join(capsys.readouterr().out.split())
     assert re.search(r"step [+-]\d+\.\d % over iteration 16, both predicted", shown)
     assert f"measured nothing: no timing of it on the {load_gpus()['rtx3090'].title} at this length" in shown
-    assert "assumed no lane asks in the vote of a KV block, so that what stands behind is left out" in shown
+    assert "assumed no lane asks in the vote of a KV block: the code for that case is left out" in shown
     assert "is off by" not in shown
 
 
