@@ -353,6 +353,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seconds = time.monotonic() - started
         state = f"up to date ({seconds:.1f} s)" if result.up_to_date else f"built in {seconds:.1f} s"
         size = result.wheel.stat().st_size / 1024
-        label = parse_subject(" ".join(options.subject), options.toolchain).label
-        print(f"{label}: {state}: {relative(result.wheel)} ({size:.0f} KiB)")
+        subject = parse_subject(" ".join(options.subject), options.toolchain)
+        print(f"{subject.label}: {state}: {relative(result.wheel)} ({size:.0f} KiB)")
+        place = "not installed" if options.no_install else f"installed in {relative(Path(sys.prefix))}"
+        checks = f"check {subject.number}{'' if gpu_arch() else ' --backend emulator'}"
+        print(f"{place}; next: invoke {f'emulate {subject.text!r}' if subject.sign else checks}")
     return 0

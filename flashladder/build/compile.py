@@ -184,6 +184,9 @@ def arches_of(iteration: Iteration, arch: str | None) -> tuple[str, ...]:
 
 
 HEADERS = ("#", "dtype", "configuration", "arch", "regs", "stack", "st", "ld", "bar", "static", "dynamic", "cmem", "ms")
+LEGEND = """\
+regs: registers per thread; bar: barriers of a CTA; ms: compile time of ptxas.
+Bytes: stack, spills (st, ld), shared memory (static, dynamic), constant (cmem)."""
 CONFIGURATION, ARCH = 2, 3  # columns up to the architecture are text
 
 
@@ -197,5 +200,4 @@ def render(rows: Iterable[PtxasRow], warnings: Iterable[str], limit: int) -> str
         numbers = (row.registers, row.stack, *spills, row.barriers, *smem, cmem, f"{row.compile_ms:.0f}")
         shown.append([row.kernel, config.dtype, config.brief(), row.arch, *map(str, numbers)])
     lines = table(shown, limit, right={0, *range(ARCH + 1, len(HEADERS))}, wrapped={CONFIGURATION})
-    legend = "Bytes: stack, spills (st, ld), shared memory (static, dynamic)."
-    return "\n".join([*lines, legend, *dict.fromkeys(warnings)]) + "\n"
+    return "\n".join([*lines, LEGEND, *dict.fromkeys(warnings)]) + "\n"

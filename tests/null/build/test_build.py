@@ -100,6 +100,14 @@ def test_two_builds_of_one_iteration_are_one_clear_line(build_folder: Path, caps
     assert error.count("\n") == 1
 
 
+def test_the_last_line_says_whether_it_is_installed_and_what_is_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build, "build_iteration", lambda *_, **__: build.BuildResult(tmp_path, [], True))
+    assert build.main(["16 - swizzle", "--no-install"]) == 0
+    assert capsys.readouterr().out.endswith("\nnot installed; next: invoke emulate '16 - swizzle'\n")
+
+
 def test_a_build_folder_that_cannot_be_written_is_one_line(
     build_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
