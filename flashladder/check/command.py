@@ -39,7 +39,7 @@ from flashladder.cases.inputs import EMULATED_REPEATS, Case, cases_for, emulator
 from flashladder.cases.reference import REPEATS, References, Run, Subject, check_case
 from flashladder.emulate.kernel import FEW, MULTIPROCESSORS, forward, kernel_of, require, version
 from flashladder.errors import CheckFailed, FlashladderError, failures
-from flashladder.files import sha256
+from flashladder.files import relative, sha256
 from flashladder.gpu.device import Device, open_device, origin
 from flashladder.gpu.doctor import rung
 from flashladder.ladder.config import KernelConfig
@@ -60,6 +60,7 @@ MOST_TILES = (
 # Errors that say nothing about the kernel. Not "arguments": the kernel's own plan computes its arguments.
 NO_VERDICT = ("syntax", "unsupported")
 EMULATED_CONFIGS = (PUBLISHED_GPU,)  # the configurations that the emulator checks by default
+WATCHED = "the race detector watched each kernel's first launch and each one with more KV blocks; a race fails its case"
 ELEMENT = np.dtype(np.uint16)  # the bits of fp16 or bf16
 
 _REFERENCES = References()  # shared by all iterations of this process: equal tiles have equal cases
@@ -395,6 +396,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.configs = options.configs or ["prog"]
         report = run_checks(options, open_device())
     print(report.render())
+    if options.backend == "emulator":
+        print(WATCHED)
+    if options.out:
+        print(f"result: {relative(options.out)}")
     if not report.passed:
         n_failed = len(report.failures)
         raise CheckFailed(f"{n_failed} of {len(report.cases)} cases failed" if n_failed else "no case passed")

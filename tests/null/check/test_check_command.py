@@ -223,9 +223,9 @@ def test_the_command_asks_the_gpu_or_the_emulator(
     every = [iteration.number for iteration in load_all()]
     assert check.main(["7", "8"]) == 0
     assert check.main(["--all", "--configs", "a100"]) == 0
-    assert check.main(["7", "--backend", "emulator"]) == 0
+    assert check.main(["7", "--backend", "emulator", "--out", "a.json"]) == 0
     assert asked == [("a device", [7, 8], ["prog"]), ("a device", every, ["a100"]), ([7], None)]
-    assert capsys.readouterr().out == f"{report.render()}\n" * 3
+    assert capsys.readouterr().out == f"{report.render()}\n" * 3 + f"{check.WATCHED}\nresult: a.json\n"
     report = CheckReport((outcome("k", "a"), outcome("k", "b", "fail")))
     with pytest.raises(CheckFailed, match="1 of 2 cases failed"):
         check.main(["7"])
