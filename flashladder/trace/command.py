@@ -25,9 +25,11 @@ from flashladder.emulate.command import LaunchOptions, judged, require_fits
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, relative
 from flashladder.ladder.ablation import load_description
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.selection import one_config
 from flashladder.names import INTERMEDIATES
-from flashladder.trace.recorder import STATISTICS
+from flashladder.problem import Shape
+from flashladder.trace.recorder import QUAD, STATISTICS
 
 if TYPE_CHECKING:
     from flashladder.trace.compare import Comparison, Trace, Where
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 MOST_BLOCKS = 6  # KV blocks of which all rows are shown
 MOST_RANGES = 4
+OUTPUTS = ("O_rescaled", "O", "out")  # intermediates with d_head columns
 WINDOW = 8  # shown rows and columns of values
 HEAD = ("KV block", "", "max error", "RMS error", "of allowed", "from fp64", "beyond", "warp", "row", "column")
 
@@ -153,9 +156,6 @@ def values(found: Trace, chosen: Comparison, row: int, column: int) -> str:
     """The kernel's and the expected values of the first wrong CTA, from (row, column) on."""
     cta = 0 if chosen.first is None else found.ctas.index(chosen.first.cta)
     _, n_rows, n_columns = chosen.held.shape
-    if row >= n_rows or column >= n_columns:
-        expected = f"at most {n_rows - 1},{n_columns - 1}"
-        raise FlashladderError(f"bad --at for {chosen.name}", expected=expected, found=f"{row},{column}")
     rows = range(row, min(row + WINDOW, n_rows))
     columns = range(column, min(column + WINDOW, n_columns))
     across = "lane" if chosen.name in STATISTICS else "column"
@@ -251,7 +251,7 @@ def traced(options: Options) -> tuple[str, bool]:
     shape, seed = options.shape, within("seed", options.seed, least=0)
     config = one_config(iteration, options.config, options.dtype or "")
     require_fits(iteration, config, shape)
-    row, column = _first_shown(options)
+    row, column = _first_shown(options, shape, config)
     from flashladder.trace.compare import trace  # slow to import: it brings torch
 
     found = trace(iteration, config, shape, contents=options.input, seed=seed)
@@ -266,8 +266,8 @@ def traced(options: Options) -> tuple[str, bool]:
     return text, found.passed
 
 
-def _first_shown(options: Options) -> tuple[int, int]:
-    """``--at``: the first row and column to show."""
+def _first_shown(options: Options, shape: Shape, config: KernelConfig) -> tuple[int, int]:
+    """``--at``: the first row and column to show. Raises `FlashladderError`: it or ``--block`` is out of range."""
     for name in ("at", "block"):
         if getattr(options, name) and not options.show:
             raise FlashladderError(f"--{name} belongs to --show", hint="name an intermediate: --show S")
@@ -276,7 +276,16 @@ def _first_shown(options: Options) -> tuple[int, int]:
     match = _AT.fullmatch(options.at or "0,0")
     if match is None:
         raise FlashladderError("bad --at", expected="ROW,COLUMN such as 16,8", found=repr(options.at))
-    return int(match[1]), int(match[2])
+    row, column, show = int(match[1]), int(match[2]), options.show
+    n_columns = QUAD if show in STATISTICS else config.d_head if show in OUTPUTS else config.B_c
+    if row >= config.B_r or column >= n_columns:
+        expected = f"at most {config.B_r - 1},{n_columns - 1}"
+        raise FlashladderError(f"bad --at for {show}", expected=expected, found=f"{row},{column}")
+    if options.block and show == OUTPUTS[-1]:
+        raise FlashladderError(f"{show} has no KV block: it is stored once", hint="leave --block out")
+    if options.block:
+        within("block", options.block, least=0, most=shape.seq_len // config.B_c - 1)
+    return row, column
 
 
 def _chosen(found: Trace, options: Options) -> Comparison:
@@ -291,7 +300,7 @@ def _chosen(found: Trace, options: Options) -> Comparison:
     by_block = {one.block: one for one in mine}
     block = within("block", options.block, least=0)
     if block not in by_block:
-        expected = "none: it is stored once" if None in by_block else f"one of {', '.join(map(str, by_block))}"
+        expected = f"one of {', '.join(map(str, by_block))}, which the kernel visits"
         raise FlashladderError(f"no such KV block of {options.show}", expected=expected, found=block)
     return by_block[block]
 
