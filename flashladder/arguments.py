@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from flashladder import paths
 from flashladder.errors import FlashladderError
-from flashladder.files import files_in, last_iteration
+from flashladder.files import files_in, last_iteration, require_writable
 from flashladder.names import DEFAULT_ARCH, GPUS
 from flashladder.paths import path_of
 
@@ -154,6 +154,13 @@ def result_file(text: str) -> Path:
     if not text.endswith((".json", ".json.gz")):
         raise argparse.ArgumentTypeError(f"expected a name that ends in .json or .json.gz, found {text!r}")
     return path_of(text)
+
+
+def output_result(text: str) -> Path:
+    """`result_file` for a result to write. Raises `FlashladderError` if its folder cannot be written."""
+    path = result_file(text)
+    require_writable(path.parent)
+    return path
 
 
 def seconds(text: str) -> float:

@@ -148,6 +148,17 @@ def require_folder_or_nothing(path: Path) -> None:
             raise FlashladderError("not a folder", where=relative(one), expected="a folder", found=found, hint=hint)
 
 
+def require_writable(folder: Path) -> None:
+    """Raises `FlashladderError` if no file can be made in `folder`, or, before it exists, in the folder above it."""
+    require_folder_or_nothing(folder)
+    existing = next(one for one in (folder, *folder.parents) if one.is_dir())
+    try:
+        tempfile.TemporaryFile(dir=existing).close()  # permission bits do not tell: /proc has those of a usual folder
+    except OSError as error:
+        what = f"no file can be made in this folder ({error.strerror})"
+        raise FlashladderError(what, where=relative(existing), hint="choose another folder") from error
+
+
 def require_file_or_nothing(path: Path) -> None:
     """Raises `FlashladderError` if a file cannot replace what is at `path`, such as a folder."""
     if path.exists() and not path.is_file():
@@ -177,14 +188,14 @@ def output_file(name: str, ending: str, option: str = "--out") -> Path:
     """`name` as the path of a file that a command will write; commands check it before they start.
 
     Raises:
-        FlashladderError: it has another ending, cannot be a file, or is an existing file of another kind.
+        FlashladderError: it has another ending, cannot be written, or is an existing file of another kind.
     """
     path = path_of(name)
     if not path.name.endswith(ending) or path.name == ending:
         raise FlashladderError(f"bad {option}", expected=f"a file that ends in {ending}", found=repr(name))
     if path.exists() and not path.is_file():
         raise FlashladderError(f"bad {option}", expected=f"a file that ends in {ending}", found=f"no file: {name!r}")
-    require_folder_or_nothing(path.parent)
+    require_writable(path.parent)
     if (mark := KIND_OF_OUTPUT.get(ending)) and path.exists():
         with path.open("rb") as stream:
             start = stream.read(MOST_HEADER_BYTES)
@@ -214,7 +225,7 @@ def write_atomic(path: Path, data: bytes | str) -> Path:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        what, hint = f"could not write the file ({error.strerror})", "free space or fix permissions"
+        what, hint = f"could not write the file ({error.strerror})", "free space, fix permissions, or name another file"
         raise FlashladderError(what, where=relative(path), hint=hint) from error
     return path
 

@@ -35,6 +35,7 @@ from flashladder.arguments import (
     OUT,
     Parser,
     add_numbers,
+    output_result,
     program_of,
     require_numbers,
     result_file,
@@ -281,7 +282,7 @@ def add_kernels(parser: argparse.ArgumentParser, configs: str = "this GPU's") ->
 def add_result(parser: argparse.ArgumentParser, begun: str) -> None:
     """Options `--budget` and `--out`; `begun`: what does not start after the budget is spent."""
     parser.add_argument("--budget", type=seconds, default=0.0, help=f"start no further {begun} after this many seconds")
-    parser.add_argument("--out", type=result_file, help=f"{OUT}; resumes if the file exists")
+    parser.add_argument("--out", type=output_result, help=f"{OUT}; resumes if the file exists")
 
 
 def add_show(parser: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ import tempfile
 
 from pydantic import TypeAdapter
 
-from flashladder.arguments import OUT, Parser, add_numbers, require_numbers, result_file, seconds
+from flashladder.arguments import OUT, Parser, add_numbers, output_result, require_numbers, seconds
 from flashladder.build.wheel import chosen_configs, load_installed
 from flashladder.cases.inputs import Case, make_tensors
 from flashladder.columns import csv_records, csv_text
@@ -268,7 +268,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="example: python -m flashladder.gpu.ncu 7 8",
     )
     add_numbers(parser)
-    parser.add_argument("--out", type=result_file, help=f"{OUT}; a CSV goes beside it")
+    parser.add_argument("--out", type=output_result, help=f"{OUT}; a CSV goes beside it")
     parser.add_argument("--timeout", type=seconds, default=300.0, help="seconds that ncu may take")
     parser.add_argument("--launch", help=argparse.SUPPRESS)  # what a profiler watches: `Launches.command`
     options = parser.parse_args(argv)

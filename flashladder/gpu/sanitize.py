@@ -16,7 +16,7 @@ from pathlib import Path
 import re
 import time
 
-from flashladder.arguments import CONFIGS, OUT, Parser, add_numbers, require_numbers, result_file, seconds
+from flashladder.arguments import CONFIGS, OUT, Parser, add_numbers, output_result, require_numbers, seconds
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu.device import open_device, origin, run_bounded
 from flashladder.gpu.doctor import find_tool
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add_numbers(parser)
     parser.add_argument("--configs", nargs="+", metavar="KEY", default=[PUBLISHED_GPU], help=CONFIGS)
-    parser.add_argument("--out", type=result_file, help=OUT)
+    parser.add_argument("--out", type=output_result, help=OUT)
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
     parser.add_argument("--timeout", type=seconds, default=240.0, help="seconds that one tool may take")
     options = parser.parse_args(argv)

@@ -25,7 +25,7 @@ from flashladder.files import (
     make_folder,
     relative,
     require_file_or_nothing,
-    require_folder_or_nothing,
+    require_writable,
     unpacked,
     write_atomic,
 )
@@ -156,10 +156,10 @@ def out_folder(text: str) -> Path:
     path, why = path_of(text).resolve(), repr(text[:60])
     try:
         if text.strip() and path.name:
-            require_folder_or_nothing(path)
+            require_writable(path)
             return path
     except FlashladderError as error:
-        why = f"the file {error.where}"
+        why = f"the file {error.where}" if error.found else f"{error.where}: {error.what}"
     except OSError as error:  # a name that is too long
         why = f"{why} ({error.strerror})"
     raise argparse.ArgumentTypeError(f"expected a folder, found {why}")
@@ -190,9 +190,8 @@ def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
         make_folder(path.parent)
         stream = path.open("a+b")
     except OSError as error:
-        raise FlashladderError(
-            f"could not write the file ({error.strerror})", where=relative(path), hint="free space or fix permissions"
-        ) from error
+        what, hint = f"could not write the file ({error.strerror})", "free space, fix permissions, or change --out"
+        raise FlashladderError(what, where=relative(path), hint=hint) from error
     with stream:
         try:
             fcntl.flock(stream, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

@@ -117,6 +117,8 @@ CASES: list[tuple[list[str], str]] = [
     ([*SWEEP, "cpu", "--gpus", "0"], "the grid runs on this machine's CPUs: expected no --gpus, found 0"),
     ([*SWEEP, "cpu", "--shard", "2/2"], "argument --shard: expected I/N with I from 0 to N - 1, found '2/2'"),
     ([*SWEEP, "cpu", "--out", "README.md"], "argument --out: expected a folder, found the file README.md"),
+    ([*SWEEP, "cpu", "--out", "/proc/x"], "expected a folder, found /proc: no file can be made in this folder ("),
+    (["check", "7", "--backend", "emulator", "--out", "/proc/c.json"], "/proc: no file can be made in this folder ("),
     ([*SWEEP, "cpu", "--out", " "], "argument --out: expected a folder, found ' '"),
     ([*SWEEP, "cpu", "--timeout", "0"], "argument --timeout: expected a number of seconds above 0, found '0'"),
     ([*SWEEP, "cpu", "--timeout", "inf"], "expected a number of seconds, found 'inf'"),
