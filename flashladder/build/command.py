@@ -356,6 +356,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         subject = parse_subject(" ".join(options.subject), options.toolchain)
         print(f"{subject.label}: {state}: {relative(result.wheel)} ({size:.0f} KiB)")
         place = "not installed" if options.no_install else f"installed in {relative(Path(sys.prefix))}"
-        checks = f"check {subject.number}{'' if gpu_arch() else ' --backend emulator'}"
-        print(f"{place}; next: invoke {f'emulate {subject.text!r}' if subject.sign else checks}")
+        check = f"check {subject.number}{'' if gpu_arch() else ' --backend emulator'}"
+        advice = f"; next: invoke {f'emulate {subject.text!r}' if subject.sign else check}"
+        print(f"{place}{'' if subject.cuda else advice}")  # no such command takes another compiler's kernel
     return 0

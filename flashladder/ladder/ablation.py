@@ -122,8 +122,8 @@ def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
     candidates = _names(lineage[1:] if sign == "-" else others)
     if name not in candidates:
         done = "taken back from" if sign == "-" else "added to"
-        one_name = name and text.count(" - ") < 2
-        named = f"nothing named {name!r}" if one_name else "exactly one change"
+        is_one = name and text.count(" - ") < 2
+        named = f"nothing named {name!r}" if is_one else "exactly one change"
         raise FlashladderError(
             f"{named} can be {done} iteration {base.number}",
             expected=f"one of {', '.join(candidates)}" if candidates else "no change: there is none",
