@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 import re
 
@@ -156,6 +157,8 @@ def test_all_is_the_whole_text(capsys: pytest.CaptureFixture[str]) -> None:
     for path in included_files(translation_unit(last, last.configs["a100"])):
         text = re.sub(r"^#(?:include|pragma once).*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
         assert bare(text) in bare(page), path.name
+    command("show", "16", "--all", "--json")
+    assert json.loads(capsys.readouterr().out)["kernel"] in page
 
 
 UNIT = """\
