@@ -171,11 +171,11 @@ def test_wrong_numbers_and_impossible_times_are_wrong(machine: Machine, spoil: C
     assert message in found["message"]
 
 
-@pytest.mark.parametrize("changed", ["version", "rule", "ptx_sha256"])
+@pytest.mark.parametrize("changed", ["version", "rule_digest", "ptx_sha256"])
 def test_another_emulator_rule_or_ptx_is_another_code(
     one_cell: plan.Plan, changed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("tools_of", "read_ptx", "version", "rule", "ptx_sha256"):
+    for name in ("tools_of", "read_ptx", "version", "rule_digest", "ptx_sha256"):
         monkeypatch.setattr(measure, name, lambda *_, name=name: name)
     stored = SimpleNamespace(is_complete=True, ptx="kernel.ptx")
     monkeypatch.setattr(measure, "ptx_planned", lambda *_: stored)
