@@ -1,6 +1,6 @@
-"""Is a kernel correct? Every configuration on a list of shapes, memory layouts and input values, in fp64.
+"""Is a kernel correct? Compares every configuration with an fp64 reference, on shapes, memory layouts and input values.
 
-`flashladder.cases.reference` compares with an fp64 reference, by the same rule on both backends. The emulator gets
+Both backends use the rule of `flashladder.cases.reference`. The emulator gets
 NumPy views of torch's CPU tensors. So strided views, NaN padding around O and rejected tensors are tested as on a GPU.
 A kernel that lacks a barrier may give right numbers in the emulator's order of threads. Therefore the race detector
 watches each kernel's first launch, and a race or a missing wait fails the case.
@@ -293,10 +293,11 @@ Result = CheckResult | EmulatedCheckResult
 
 
 def resumed(path: Path | None, result: Result) -> tuple[Result, tuple[CaseResult, ...]]:
-    """Merges the file at `path`: `result` with the cases of all kernels that this run does not check, and kept cases.
+    """Reads the file at `path`, if there is one, and returns two things.
 
-    Kept cases are those of this run's kernels that did not fail, if kernel code, GPU, rule and FA2 are the same (FA2's
-    error sets the bounds). On the emulator a kernel's identity covers the rule.
+    `result` with the file's kernels, and with the cases of those that this run does not check. Then the kept cases,
+    which need not run again: those of this run's kernels that did not fail, if kernel code, GPU, rule and FA2 are the
+    same (FA2's error sets the bounds). On the emulator a kernel's identity covers the rule.
 
     Raises:
         FlashladderError: the file has other kernels, but was made with another GPU, rule or FA2.

@@ -459,7 +459,10 @@ def _of_cell(cell: PlannedCell, result: Swept) -> Iterator[str]:
 
 
 def _counted(result: Swept, sweep: Sweep, failed: set[str]) -> Iterator[str]:
-    """Cells that are not measured once, failed cells that are; a tuning run times survivors of a round again."""
+    """Cells that are not measured exactly once, and failed cells that are measured at all.
+
+    A tuning run may measure a cell more than once, because each round times the survivors again.
+    """
     if isinstance(result, EmulatedSweepResult):
         names = {cell.address: cell.address for cell in sweep.planned}
         measured = Counter(cell.address for cell in result.cells)
@@ -604,7 +607,7 @@ def verify_and_tell(named: str, *, rerun: bool, n_cells: int, seed: int, as_json
     random sample of `n_cells` cells. `as_json` prints all outcomes at the end, instead of a line per file at once.
 
     Raises:
-        FlashladderError: no such file, options that exclude each other, or a rerun without a GPU.
+        FlashladderError: no such file, `--cells` or `--seed` without `--rerun`, or a rerun without a GPU.
     """
     if not rerun and (n_cells, seed) != DEFAULT_SAMPLE:
         raise FlashladderError("--cells and --seed need --rerun")

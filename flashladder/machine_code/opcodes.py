@@ -28,7 +28,7 @@ MEASURES = {
         "registers": "registers per thread",
         "hmma_after_ldsm": "the HMMA after each LDSM, summed: the order of the two in the listing",
         "mufu_under_products": "MUFU while a group of wgmma may be in flight (`invoke sass N --order`)",
-        "usual_path": "instructions of the common path, in a loop in which few rounds wait for all products (else 0)",
+        "usual_path": "instructions on the path that most rounds of the loop take (0: all rounds take one path)",
         "f2fp_under_products": "F2FP while a group of wgmma may be in flight",
         "fadd_under_products": "FADD while a group of wgmma may be in flight",
     },

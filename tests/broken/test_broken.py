@@ -1,8 +1,4 @@
-"""Kernels that must be caught: each defect with its kind, place and words, and its correct twin without any complaint.
-
-The CUDA files of `kernels` hold one template per defect, compiled as the iterations are (PTX with a line table); the
-PTX files are written by hand. Run: pytest tests/broken
-"""
+"""Kernels that must be caught: each defect with its kind, place and words; its correct twin passes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Broken Hopper kernels must be caught, each with its kind, words and line; their twins without any complaint.
+"""Broken Hopper kernels must be caught, each with its kind, words and line; their correct twins pass.
 
-The CUDA files of `hopper/kernels` hold one template per defect. A defect is on the lines that say ``BROKEN <kernel>``.
-It is *caught* by an error, by a report of the race detector, or, where nothing but the numbers can tell, by numbers
-that differ from the twin's. Run: pytest tests/broken/test_hopper.py
+Each CUDA file of `hopper/kernels` marks a defect with ``BROKEN <kernel>``. An error, a report of the race detector, or
+numbers that differ from the twin's catch it.
 """
 
 from __future__ import annotations

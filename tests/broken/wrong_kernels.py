@@ -1,15 +1,10 @@
 """Wrong kernels: the project's own sources with one mistake each, and the case of the check that must catch it.
 
-Why: a check is worth what it refuses. Each entry of ``wrong.yaml`` is a mistake that a developer could make, written
-as a replacement of text that stands exactly once in its file. The iteration is composed of the changed sources,
-compiled with the flags that it ships with, and given to the very functions behind ``check --backend emulator``.
+Each entry of ``wrong.yaml`` is a mistake that a developer could make: a replacement of text that occurs once in its
+file. The check of ``check --backend emulator`` gets the kernel that the changed sources make. Twenty are compiled at a
+time, in one translation unit with a namespace each, because nvcc spends half of a kernel's time in CUDA's headers.
 
-Twenty are compiled at a time, in one translation unit of which each is a namespace with its own sources: half of what
-nvcc does for one kernel goes into CUDA's headers. Compiled so, a kernel is the same program but for the numbers of its
-registers (tests/broken/test_wrong_kernels.py).
-
-Run: ``pytest tests/broken/test_wrong_kernels.py``; for a new entry ``python -m tests.broken.wrong_kernels [NAME ...]``
-tries a kernel on every case.
+``python -m tests.broken.wrong_kernels [NAME ...]`` tries new entries on every case.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""The runner: so many inputs for each target, by one of two engines; what is found is kept, figures are written.
+"""Runs fuzz targets with one of two engines, keeps the inputs that fail, and writes figures.
 
-    python -m tests.fuzz.run --list
     python -m tests.fuzz.run --target grid --inputs 2000              # own mutations, repeatable: --seed
     python -m tests.fuzz.run --engine atheris --target ptx            # coverage-guided; needs the group "fuzz"
     python -m tests.fuzz.run --inputs 100000 --record                 # all; figures into results/fuzzing.json
-`nox -s fuzz` makes an environment for it. Exit code 1 when something was found: each cause leaves one input under
-build/fuzz/<target>/. Once it is mended, ``python -m tests.fuzz.run --keep`` moves it to tests/data/found.json and
-renders the table of docs/quality.md again, which is made from results/fuzzing.json (per target and engine the inputs,
-seconds and causes of the last recorded run) and the number of inputs in tests/data/found.json.
+Exit code 1: an input failed; one per cause is under build/fuzz/<target>/. Once it is mended, ``--keep`` moves these to
+tests/data/found.json, which the tests replay, and renders the table of docs/quality.md again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Fixtures of the tests that need a compiler: a real host library with empty fatbins, loaded into torch.
-
-`binding_site` compiles the host sources and generated tables (3 s, kept under build/tests/), so everything but a launch
-runs without a GPU.
-"""
+"""Fixtures of the tests that need a compiler, among them a real host library with empty fatbins, loaded into torch."""
 
 from __future__ import annotations
 

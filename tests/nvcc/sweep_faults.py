@@ -1,11 +1,9 @@
 """Kills sweeps and their workers with SIGKILL at random moments, and checks that sweeps resume from what is left.
 
-Hours of measurement are only safe if a sweep may end at any moment. A campaign kills a number of sweeps, then of
-workers. It compares each complete folder with that of an undisturbed sweep, and then starts a new one. Sweeps start as
-a user starts them. Importing torch takes longer than all cells of the grid. So four of five kills come after the first
-worker is ready.
+A campaign kills a number of sweeps, then of workers, and compares each complete folder with that of an undisturbed
+sweep. Importing torch takes longer than all cells of the grid, so four of five kills come after a worker is ready.
 
-Run: ``pytest tests/nvcc/test_sweep_faults.py`` does ten of each; the hundreds, with a log for results/sweep/:
+``pytest tests/nvcc/test_sweep_faults.py`` does ten of each; the hundreds, with a log for results/sweep/:
     python -m tests.nvcc.sweep_faults --kills 100 --seed 20261122 --log faults.txt
 """
 

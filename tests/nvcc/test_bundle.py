@@ -1,8 +1,4 @@
-"""A bundle of one iteration, run as on a node: no compiler, no network, no package but torch; one cell of the emulator.
-
-``nox -s bundle`` does the same with all iterations, the whole `cpu` grid and wheels from the index. Here the wheels are
-packed from this environment's installed packages.
-"""
+"""A bundle of one iteration, run as on a node: no compiler, no network, no package but torch."""
 
 from __future__ import annotations
 

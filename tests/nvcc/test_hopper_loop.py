@@ -1,10 +1,7 @@
 """A Hopper attention kernel on the emulator: right, without a hazard in any order, and how fast the emulator is.
 
 hopper_loop/attention.cu has two consumer warpgroups and a producer warp, with TMA, rings of mbarriers, setmaxnreg, and
-wgmma with two groups in flight. The tests of speed also run the ladder. Each runs once here, because no test depends on
-time; `analysis/emulator_speed.py` measures the figures of emulator/docs/speed.md.
-
-Run: pytest tests/nvcc/test_hopper_loop.py [--benchmark-enable -n 0]
+wgmma with two groups in flight. Speeds are measured with ``--benchmark-enable -n 0`` (`analysis/emulator_speed.py`).
 """
 
 from __future__ import annotations

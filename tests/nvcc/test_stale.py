@@ -1,9 +1,6 @@
 """The softmax part `stale` alone, one warp on the emulator: how far a weight may grow, and when the warp notices.
 
-Cases of whole kernels miss three mistakes: a slightly wrong limit costs accuracy or time but fails no case, the cap of
-256 matters only at lengths beyond the emulator's cases, and no case has a NaN.
-
-The warp's kernels are in softmax_parts/stale.cu. Run: pytest tests/nvcc/test_stale.py
+Cases of whole kernels miss a slightly wrong limit, the cap of 256, which needs longer sequences, and a NaN.
 """
 
 from __future__ import annotations

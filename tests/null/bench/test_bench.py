@@ -354,7 +354,7 @@ def test_a_floor_is_of_the_run_that_timed_the_kernel(
     assert (machine.floors("fp16"), machine.floors("bf16")) == ((0.25, 0.75), ())
     assert [row.measured.floor for row in ladder.rows(machine, "fp16")[:3] if row.measured] == [0.25, 0.75, 0.75]
     assert [row["a_a_floor_points"] for row in report_tables.progression(ladder)[:2]] == ["0.250", "0.750"]
-    assert "(A/A floor) ±0.25 to ±0.75 points; intervals" in report_tables.readme_block(ladder)
+    assert "itself) is ±0.25 to ±0.75 points; intervals" in report_tables.readme_block(ladder)
     assert [Words(ladder, number).noise_points for number in (1, 2, 3)] == [0.25 * BOTH, 0.75 * BOTH, 0.75 * BOTH]
     with pytest.raises(FlashladderError, match="iteration 28 was not measured"):
         Words(ladder, 28).called["noise"]()
@@ -368,7 +368,7 @@ def test_the_floor_of_another_card_stands_beside_the_table(measured: tuple[Fixtu
     ladder = report_data.collect(fixture.folder)
     (machine,) = ladder.machines
     assert machine.other_floors == {"fp16": (0.88,)}
-    floor = f"(A/A floor) ±{machine.floors('fp16')[0]:.2f} points (on a second card ±0.88)"
+    floor = f"itself) is ±{machine.floors('fp16')[0]:.2f} points (on a second card ±0.88)"
     assert floor in report_tables.readme_block(ladder)
     write_result(path, made)
     with pytest.raises(FlashladderError, match=r"second_card.json.gz: not another card .* the same card"):

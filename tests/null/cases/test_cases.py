@@ -451,3 +451,64 @@ def test_flushed_subnormal_weights_are_caught() -> None:
     out = ((torch.where(p < 2.0**-14, 0.0, p.half().float()) @ v) / total).transpose(1, 2).half()
     assert accuracy(right(tensors).half(), expected).ok
     assert not accuracy(out, expected).ok
+
+
+def test_an_expanded_case_has_one_head_of_k_and_one_sample_of_v() -> None:
+    tensors = make_tensors(Case("expanded", SMALL, expanded=True), "fp16", "cpu")
+    assert (tensors.k.stride(2), tensors.v.stride(0)) == (0, 0)
+    assert tensors.k.shape == tensors.v.shape == tensors.q.shape
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_a_lone_weight_is_of_eight_rows_of_sixteen_and_one_key(dtype: str) -> None:
+    """Each slice has other rows and another half of a block of 128 keys; the rest is no heavier than usual."""
+    shape = Shape(batch=1, seq_len=640, n_heads=4, d_head=128)
+    tensors = make_tensors(Case("lone", shape, contents=LONE), dtype, "cpu")
+    for head in range(4):
+        logits = tensors.q[0, :, head].double() @ tensors.k[0, :, head].double().T / 128**0.5
+        key, own = 5 + 64 * (head % 2), torch.arange(640) // 8 % 2 == head // 2
+        second = logits.topk(2, dim=1).values[:, 1]
+        assert (logits.argmax(1)[own] == key).all()
+        assert float((logits[own, key] - second[own]).min()) > 32, "beyond 16 bits where it is not followed"
+        others = logits[~own].softmax(1) * 640
+        assert float(others.max()) < 20, "rows beside them ask nobody to follow"
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize(
+    ("contents", "length", "keys", "bounds"),
+    [
+        (HEAVY, 256, ((96, 160), (160, 96), (0, 128), (248, 96)), (0.75, 1.6, 0.6)),
+        (BESIDE, 512, ((496, 128), (496, 192)) * 2, (0.7, 1.7, 0.5)),
+        (ENDING, 641, ((640, 621), (640, 601), (640, 581), (640, 541)), (0.7, 1.7, 0.5)),
+    ],
+    ids=["heavy", "beside", "ending"],
+)
+def test_a_row_has_one_heavy_key_and_a_heavier_one(
+    dtype: str,
+    contents: tuple[str, ...],
+    length: int,
+    keys: tuple[tuple[int, int], ...],
+    bounds: tuple[float, float, float],
+) -> None:
+    """Within a slack of 2, and hardly a power of two; of those beside flat rows eight of 16."""
+    tensors = make_tensors(
+        Case("two", Shape(batch=1, seq_len=length, n_heads=4, d_head=128), contents=contents), dtype, "cpu"
+    )
+    least, most, together = bounds
+    for head, (first, second) in enumerate(keys):
+        weights = torch.softmax(tensors.q[0, :, head].double() @ tensors.k[0, :, head].double().T / 128**0.5, 1)
+        own = torch.arange(length) // 8 % 2 == head // 2 if contents is BESIDE else torch.ones(length, dtype=torch.bool)
+        apart = (weights[own, second] / weights[own, first]).log2()
+        assert least < float(apart.min()) < float(apart.max()) < most
+        assert float((weights[own, first] + weights[own, second]).min()) > together
+        third = weights[own].topk(3).values[:, 2]
+        assert float((weights[own, first] / third).quantile(0.1)) > 4
+        assert float(weights[~own].amax(1).max() if contents is BESIDE else 0) < 20 / length
+
+
+def test_the_spike_of_a_part_of_a_block_is_one_of_its_keys() -> None:
+    shape = Shape(batch=1, seq_len=641, n_heads=1, d_head=128)
+    one = make_tensors(Case("spikes", shape, contents=("left spikes",)), "fp16", "cpu")
+    found = ((one.q[0, 0, 0].float() @ one.k[0, :, 0].float().T) > 0).nonzero()[:, 0]
+    assert (found // 64).tolist() == list(range(11))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+from pathlib import Path
 import platform
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.problem import Shape
 from flashladder.results import derive as summaries
-from flashladder.results.files import this_host
+from flashladder.results.files import load_result, this_host, write_result
 from flashladder.results.schema import BenchResult, Group, PlannedCell, Summary, Sweep, kernel_key
 from tests.null.bench_fixture import FAST, SHAPE, SLOW, group, result
 
@@ -85,3 +87,10 @@ def test_a_sweeps_cell_without_a_floor_has_no_summaries() -> None:
     made = summaries.derive(result(first, bare).model_copy(update={"sweep": sweep}))
     assert len(made.summaries) == 2
     assert {one.dtype for one in (*made.summaries, *made.means)} == set(made.floors_pct) == {"fp16"}
+
+
+def test_round_trip_plain_and_compressed(tmp_path: Path) -> None:
+    made = summaries.derive(result())
+    for name in ("bench.json", "bench.json.gz"):
+        assert load_result(write_result(tmp_path / name, made)) == made
+    assert gzip.decompress((tmp_path / "bench.json.gz").read_bytes()) == (tmp_path / "bench.json").read_bytes()

@@ -139,3 +139,13 @@ def test_another_run_on_the_other_side_makes_a_verdict_ambiguous() -> None:
     assert printed.verdict == "faster", "of other machine code"
     same = own.model_copy(update={"summaries": (cell.model_copy(update={"verdict": "same"}),)})
     assert stated(same, [slow]).summaries[0].verdict == "ambiguous"
+
+
+def test_clusters_widen_the_interval_when_processes_disagree() -> None:
+    values = np.concatenate([noisy(0.00, 0.001, 20, 1), noisy(0.05, 0.001, 20, 2), noisy(0.10, 0.001, 20, 3)])
+    clusters = [0] * 20 + [1] * 20 + [2] * 20
+    alone, clustered = summarize(values), summarize(values, clusters)
+    assert clustered.median == alone.median
+    assert clustered.high - clustered.low > alone.high - alone.low
+    assert clustered.low == pytest.approx(0.0, abs=0.005)
+    assert clustered.high == pytest.approx(0.10, abs=0.005)
