@@ -503,9 +503,8 @@ def _verdict(prediction: Prediction) -> list[str]:
         lines = [f"{speed} at the boost clock; FA2 was neither measured nor published there"]
     else:
         lines = [f"{speed}, {fa2:.0f} % of FA2 (FA2: {prediction.anchor.source})"]
-    if step := worth_of(prediction):
-        gain = round(step[1], 1) + 0.0  # not -0.0
-        lines.append(f"step        {gain:+.1f} % over iteration {step[0]}, both predicted")
+    if step := worth_of(prediction):  # adding 0.0 turns -0.0 into 0.0
+        lines.append(f"step        {round(step[1], 1) + 0.0:+.1f} % over iteration {step[0]}, both predicted")
     if known_percent and fa2 is not None:
         what, percent = known_percent
         lines.append(f"{what:<11} {percent:.1f} % of FA2: the prediction is off by {fa2 - percent:+.1f} points")

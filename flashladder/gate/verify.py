@@ -126,9 +126,8 @@ def verify(path: Path, tell: Callable[[Outcome], object] = lambda _: None) -> li
 def require_existing(path: Path) -> None:
     """Raises `FlashladderError` if no file and no folder is at `path`."""
     if not (path.is_file() or path.is_dir()):
-        expected = "a result file or a folder of them"
         what = "not a regular file" if path.exists() else "no such result"
-        raise FlashladderError(what, where=relative(path), expected=expected, hint="name another path")
+        raise FlashladderError(what, where=relative(path), expected="a result file or a folder of them")
 
 
 def machine_folders() -> list[Path]:

@@ -57,8 +57,7 @@ def require_gpu(instead: str = "") -> None:
     """Refuses a machine without a GPU, its driver or a CUDA build of torch, before torch is imported.
 
     Raises:
-        FlashladderError: one of them is missing; the hint says what to install, or what to do `instead`
-            without a GPU (empty: to check the kernel on this CPU).
+        FlashladderError: one is missing; the hint says what to install, or what to do `instead` (empty: emulate).
     """
     instead = instead or EMULATOR
     if not n_gpus():
