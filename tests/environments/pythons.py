@@ -1,8 +1,4 @@
-"""The sources on every Python that is here: compiled with warnings as errors, every module imported, files read.
-
-Why beside ``nox -s package``, which asks the wheel the same: a checkout is used with any of them too, tests and scripts
-included. Environments stay under .nox/pythons. Run: ``nox -s pythons``. Exit code 1 where one of them differs.
-"""
+"""The checkout on every Python that is here: compiled with warnings as errors, every module imported, files read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""One target under atheris: ``python -m tests.fuzz.under_atheris TARGET INPUTS SEED FOLDER``, for `tests.fuzz.run`.
-
-Coverage of the project's own code leads the inputs. What is found does not end the run: each cause's input is kept in
-FOLDER, so that all inputs are tried.
-"""
+"""One target under atheris, for `tests.fuzz.run`: ``python -m tests.fuzz.under_atheris TARGET INPUTS SEED FOLDER``."""
 
 from __future__ import annotations
 

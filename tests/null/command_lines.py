@@ -88,6 +88,8 @@ CASES: list[tuple[list[str], str]] = [
     (["nvcc", ""], "no file is named: expected a CUDA C++ file, found ''"),
     (["nvcc", "kernels/ptx/mma.cuh"], "mma.cuh: not a CUDA C++ file: expected"),
     (["emulate", "K.PTX", "--block", "32"], "`ptxemu K.PTX --grid"),
+    (["emulate", "my own.cu"], "`ptxemu 'my own.cu' --grid"),
+    (["emulate", "my own.so"], "`invoke ptx 'my own.so' --out own.ptx`"),
     (["emulate", "lib.so"], "`invoke ptx lib.so --out own.ptx`, then `ptxemu own.ptx"),
     (["ptx", "/dev/null"], "/dev/null: not a regular file"),
     (["verify", "nosuch", "--rerun"], "nosuch: no such result: expected a result file or a folder of them"),

@@ -292,24 +292,7 @@ def test_rows_may_lie_farther_apart_than_32_bits_tell_and_a_single_one_anywhere(
 
 
 CAPABILITIES = (80, 86, 87, 89, 90, 100, 103, 120, 999)
-PROGRAM = """
-#include <cstdio>
-#include <cstdlib>
-#include "host/checks.h"
-
-// For each compute capability and dtype: the default configuration.
-int main(int argc, char **argv) {
-    for (int at = 1; at + 1 < argc; at += 2) {
-        flashladder::TensorFacts q{};
-        q.dtype = argv[at + 1];
-        try {
-            std::puts(flashladder::select_row("", q, std::atoi(argv[at])).config);
-        } catch (const std::exception &error) {
-            std::puts(error.what());
-        }
-    }
-}
-"""
+PROGRAM = Path(__file__).with_name("host") / "select.cpp"
 
 
 def taken(folder: Path, number: int, key: str, asked: list[tuple[int, str]]) -> list[str]:
@@ -318,7 +301,7 @@ def taken(folder: Path, number: int, key: str, asked: list[tuple[int, str]]) -> 
     step = load_iteration(number)
     kernels = [(config, folder / "empty.fatbin", ()) for config in select_configs(step, key)]
     table = table_source("flashladder_97", step.family, kernels, ("sm_80",), step.row_stride, tuned_from(step.configs))
-    program = compiled(folder, PROGRAM + table, "-Wno-unused-function")
+    program = compiled(folder, PROGRAM.read_text(encoding="utf-8") + table, "-Wno-unused-function")
     words = [str(word) for pair in asked for word in pair]
     return subprocess.run([program, *words], capture_output=True, text=True, check=True).stdout.splitlines()
 

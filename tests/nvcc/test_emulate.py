@@ -125,8 +125,11 @@ def test_a_reading_is_kept_and_a_damaged_one_made_anew(monkeypatch: pytest.Monke
     (kept,) = tmp_path.glob("*.json")
     kept.write_text("{", encoding="utf-8")
     assert emulator_counters.read_kernel(16) == first
-    monkeypatch.setattr(emulator_counters, "forward", lambda *_, **__: pytest.fail("it was kept"))
+    monkeypatch.setattr(emulator_counters, "forward", lambda *_, **__: pytest.fail("it runs again"))
     assert emulator_counters.read_kernel(16) == first
+    monkeypatch.setattr(emulator_counters, "version", lambda *_: "of another emulator")
+    with pytest.raises(pytest.fail.Exception, match="it runs again"):
+        emulator_counters.read_kernel(16)
 
 
 SOURCE = """

@@ -13,11 +13,14 @@ from flashladder.build.store import CubinEntry
 from flashladder.errors import CheckFailed
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.lock import step_counts
 from flashladder.lock.command import RULE, check, explain, verify
 from flashladder.lock.schema import lock_path, read_lock
 from flashladder.lock.step_counts import by_class, count_all, read_counts, recount
+from flashladder.machine_code import flow, order, sass
 from flashladder.machine_code.sass import disassemble
 from flashladder.paths import KERNELS
+from flashladder.toolchain import load_pins
 
 pytestmark = pytest.mark.nvcc
 
@@ -78,6 +81,18 @@ def test_kept_counts_are_those_of_their_machine_code_and_a_damaged_one_is_made_a
         path.write_text('{"counts": {"total": -1}}', encoding="utf-8")
     assert recount([one, other], tmp_path) == first
     assert [by_class(found.kernel) for found in first] == [disassemble(entry.cubin).counts() for entry in (one, other)]
+
+
+def test_another_disassembler_or_reader_counts_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries, pins = [entry_of()], load_pins()
+    recount(entries, tmp_path)
+    other = pins.model_copy(update={"packages": {**pins.packages, step_counts.DISASSEMBLER: "0"}})
+    monkeypatch.setattr(step_counts, "load_pins", lambda: other)
+    recount(entries, tmp_path)
+    for module in (sass, flow, order, step_counts):
+        monkeypatch.setattr(module, "__file__", __file__)
+        recount(entries, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 6
 
 
 def test_a_changed_loop_order_fails_with_the_explanation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

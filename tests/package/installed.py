@@ -1,9 +1,7 @@
 """The package as a user gets it: a wheel in an environment of its own, on each Python here, from an empty folder.
 
-``nox -s package`` builds sdist and wheel and runs this script, which makes environments and needs the index.
-
-    python tests/package/installed.py dist/*.whl [3.10 3.13]
-Exit code: 0, or 1 if something differs from what is expected.
+``nox -s package`` builds the wheels and runs ``python tests/package/installed.py dist/*.whl [3.10 3.13]``, which needs
+the index. Exit code 1 if something differs from what is expected.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """A bundle on a node that is cut off: unpacked and run by a Python that has torch alone, without network and compiler.
 
-``nox -s bundle`` makes both and runs this script; tests/nvcc/test_bundle.py calls it with a grid of one cell.
-
-    python tests/package/node.py FOLDER_WITH_THE_BUNDLE VENV_WITH_TORCH [--grid GRID]
-Exit code: 0, 1 if the node's results differ from those of this checkout.
+``nox -s bundle`` and tests/nvcc/test_bundle.py run ``python tests/package/node.py FOLDER VENV [--grid GRID]``.
+Exit code 1 if the node's results differ from those of this checkout.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """A real Slurm on this machine: munged, slurmctld and a slurmd per node, as processes with a temporary folder.
 
-Configuration, key, sockets, state and logs are in the folder, and ports are free ones: the machine does not change. A
-keeper process holds the daemons and adopts the processes that jobs leave behind. When its stdin closes, because the
-test ended or was killed, it kills all of them.
-
-    apt-get install --no-install-recommends slurmctld slurmd slurm-client munge
-    python -m tests.slurm.cluster  # prints how to use it, until Ctrl-C
+Ports are free ones, and everything else is in the folder. A keeper process holds the daemons and adopts the processes
+that jobs leave behind. When its stdin closes, it kills all of them. Needs slurmctld, slurmd, slurm-client and munge.
+``python -m tests.slurm.cluster`` prints how to use it, until Ctrl-C.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Records what the tools of two CUDA versions print, for the tests of their readers.
 
-Why: the readers were written against one version; the next may print another line. Compilers are those of
-configs/toolchain.yaml; nvdisasm and cuobjdump have no 13.0 wheel, so that 13.0's cubins are read by the pinned 13.2.86,
-13.3's by 13.3.73, whose wheels (nvidia-cuda-nvdisasm, nvidia-cuda-cuobjdump) go into a folder of their own:
+Compilers are those of configs/toolchain.yaml. 13.0 has no wheel of nvdisasm and cuobjdump, so the pinned 13.2.86 reads
+its cubins; a folder with wheels of nvidia-cuda-nvdisasm and nvidia-cuda-cuobjdump 13.3.73 reads 13.3's:
 
-    pip install --no-deps --target readers nvidia-cuda-nvdisasm==13.3.73 nvidia-cuda-cuobjdump==13.3.73
     python -m tests.data.toolchains.record 13.0 && python -m tests.data.toolchains.record 13.3 --readers readers
 """
 

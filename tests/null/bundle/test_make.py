@@ -115,8 +115,9 @@ def test_pip_is_asked_for_binaries_by_hash_once(tmp_path: Path, monkeypatch: pyt
     assert {"--require-hashes", "--only-binary=:all:", "--python-version=3.12", "--no-deps"} <= set(command)
     assert {"--platform=manylinux_2_28_x86_64", "--platform=linux_x86_64"} <= set(command)
     assert all(" --hash=sha256:" in line and ";" not in line for line in lines)
-    bundle.packages("3.13", ["manylinux_2_28_x86_64"], tmp_path)
-    assert len(asked) == 4
+    for python, tags in (("3.13", ["manylinux_2_28_x86_64", "linux_x86_64"]), ("3.12", ["manylinux_2_28_x86_64"])):
+        bundle.packages(python, tags, tmp_path)
+    assert len(asked) == 6
     pip(monkeypatch, 1, "WARNING: x\nERROR: No matching distribution found for numpy==2.5.5\n")
     with pytest.raises(FlashladderError, match=r"cannot be fetched: found No matching distribution .* PIP_FIND_LINKS"):
         bundle.packages("3.11", ["x"], tmp_path / "none")

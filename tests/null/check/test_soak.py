@@ -100,6 +100,18 @@ def test_one_launch_with_other_bits_is_seen_if_it_is_the_last_before_a_look() ->
     assert hammered(altered(sometimes), 85).differing == 1
 
 
+@pytest.mark.usefixtures("few")
+def test_a_launch_that_writes_nothing_is_seen() -> None:
+    calls: list[None] = []
+
+    def once(*tensors: Any) -> None:
+        if not calls:
+            right(*tensors)
+        calls.append(None)
+
+    assert hammered(once, 85).differing == 6
+
+
 def test_matmuls_run_before_and_behind_a_launch_and_more_where_it_is_long() -> None:
     gpu = Planted()
     load = Load(gpu)
@@ -139,6 +151,8 @@ def test_slices_on_both_sides_of_2_to_the_31_are_compared() -> None:
     assert {(0, 0), (3, 15), (2, 0), (1, 15)} <= set(found)
     assert chosen_slices(Shape(batch=2049, seq_len=1024, n_heads=16, d_head=128))[-1] == (2048, 15)
     assert (2047, 15) in chosen_slices(Shape(batch=2049, seq_len=1024, n_heads=16, d_head=128))
+    whole = chosen_slices(Shape(batch=2, seq_len=2**18, n_heads=16, d_head=128))  # 2^30 elements
+    assert {sample for sample, _ in whole} == {0, 1}
     assert max(shape.batch * shape.seq_len * shape.n_heads * 128 for shape in soak.LONG_SHAPES) > 2**32
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.gate import verify
-from flashladder.gate.published import compare_ranks
+from flashladder.gate.published import compare_ranks, compare_same_gpu
 from flashladder.gate.verify import Sample, draw, file_to_rerun, rerun
 from flashladder.paths import RESULTS
 from flashladder.results.derive import derive
@@ -65,6 +65,12 @@ def test_invented_ratios_are_out_of_their_tolerance_with_a_cause() -> None:
     assert len(found.details) >= 12, "cells at 20 % of FA2 and above are off by more than 2 points"
     assert all("rerun: " in line and f"probably another card: {CARD} instead of" in line for line in found.details)
     assert found.summary.startswith("24 of 264 cells")
+
+
+def test_cells_with_just_enough_pairs_are_compared() -> None:
+    least = min(one.n_pairs for one in OWN.summaries)
+    just = OWN.model_copy(update={"settings": OWN.settings.model_copy(update={"min_pairs": least})})
+    assert compare_same_gpu(just, just, ("a", "b")) == ([], len(OWN.summaries) + len(OWN.means))
 
 
 def test_a_cell_without_a_figure_is_told() -> None:

@@ -1,8 +1,7 @@
 """The readers of tools' output on what the tools of CUDA 13.0 and 13.3 print, and on damaged copies of it.
 
-A second source checks each figure: the cubin and cuobjdump the registers of ptxas' log, the cubin's bytes the listing
-of nvdisasm, the emulator's parser the opcodes of PTX. A damaged copy is an error, or is read as what it says: every
-number of the answer is in the text, and nothing of the kernel is missing.
+A second source checks each figure. A damaged copy is an error, or every number of the answer is in the text and nothing
+of the kernel is missing.
 """
 
 from __future__ import annotations

@@ -191,3 +191,9 @@ def test_a_linked_view_of_other_machine_code_is_refused(ladder: report_data.Ladd
     (tmp_path / "results" / "report" / "code.html").write_text(other, encoding="utf-8")
     with pytest.raises(FlashladderError, match="shows another kernel of iteration 1 than is locked"):
         why.linked(Book(ladder, tmp_path))
+
+
+def test_a_plots_label_is_escaped() -> None:
+    assert 'aria-label="a &lt;b&gt; &quot;c&quot;"' in report_page.inlined(
+        '<svg viewBox="0 0 1 1"></svg>', "x", 'a <b> "c"'
+    )

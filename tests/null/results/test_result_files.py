@@ -12,7 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 import pytest
 
+from flashladder.emulate.reading import READING
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.paths import ROOT
 from flashladder.results.derive import derive
 from flashladder.results.files import DIGEST, identity, load_result, read_json, write_result
 from flashladder.results.schema import Failure, PlannedCell, Sweep
@@ -51,6 +53,12 @@ def test_a_documents_identity_is_its_version_and_the_digest_of_its_content(tmp_p
         assert identity(path) == (2, read_json(path)[DIGEST], read_json(path)[DIGEST])
     (tmp_path / "note.json").write_text('{"schema_version": "2"}', encoding="utf-8")
     assert identity(tmp_path / "note.json") == (None, None, "")
+
+
+def test_committed_counters_are_no_result_however_their_path_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    for path in (READING, READING.relative_to(ROOT)):
+        assert identity(path) == (None, None, "")
 
 
 @pytest.mark.parametrize(

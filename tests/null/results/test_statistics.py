@@ -139,6 +139,10 @@ def test_another_run_on_the_other_side_makes_a_verdict_ambiguous() -> None:
     assert printed.verdict == "faster", "of other machine code"
     same = own.model_copy(update={"summaries": (cell.model_copy(update={"verdict": "same"}),)})
     assert stated(same, [slow]).summaries[0].verdict == "ambiguous"
+    floor = own.floors_pct[cell.dtype]
+    within = {"verdict": "same", "pct": 100.0, "pct_low": 100 / (1 + floor / 100), "pct_high": 100 + floor}
+    same = own.model_copy(update={"summaries": (cell.model_copy(update=within),)})
+    assert stated(same).summaries[0].verdict == "same", "samples within the floor are, and the floor comes on top"
 
 
 def test_clusters_widen_the_interval_when_processes_disagree() -> None:

@@ -151,6 +151,15 @@ def test_write_changes_one_line_and_says_why(tmp_path: Path, copy: Path, capsys:
     assert again.replace("  # tuned: other.json.gz, sha256 00\n", "") == before[name]
 
 
+def test_a_comment_behind_a_configuration_stays(copy: Path) -> None:
+    path = copy / load_iteration(16).path.name
+    lines = path.read_text(encoding="utf-8").splitlines()
+    marked = [f"{line}  # by hand" if line.startswith("  h200: {") else line for line in lines]
+    path.write_text("\n".join(marked) + "\n", encoding="utf-8")
+    enter({16: FAST}, "h200", "other.json.gz")
+    assert path.read_text(encoding="utf-8").count("}  # by hand") == 1
+
+
 def test_a_document_that_is_not_of_a_tuning_run_is_named(tmp_path: Path) -> None:
     timed = made({PRESENT: both(1.05)}, 24)
     report = timed.model_copy(update={"purpose": "report"})

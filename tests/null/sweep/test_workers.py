@@ -65,7 +65,7 @@ def messages(records: Sequence[CellRecord]) -> list[str]:
 
 
 def test_each_failure_is_of_its_cell_alone_and_the_next_one_is_measured(made: plan.Plan, tmp_path: Path) -> None:
-    words = ["right", "segv", "right", "exit-0", "sys-exit", "hang", "wrong", "memory", "noise", "right"]
+    words = ["right", "noise", "segv", "right", "exit-0", "sys-exit", "hang", "wrong", "memory", "right"]
     found, ran = planted(made, words, tmp_path)
     failures = {word: record.failure for word, record in zip(words, found, strict=True) if record.failure}
     assert {word: (one.kind, one.message, one.exit_code) for word, one in failures.items()} == {
@@ -76,6 +76,7 @@ def test_each_failure_is_of_its_cell_alone_and_the_next_one_is_measured(made: pl
         "wrong": ("wrong", "max error 7 (allowed 1)", None),
         "memory": ("out-of-memory", "MemoryError", None),
     }
+    assert failures["segv"].tail == "", "what an earlier cell of the same worker wrote is not this cell's"
     assert [len(ran.named(name)) for name in ("measured", "failed")] == [4, 6]
     assert not ran.error
     assert len(ran.named("worker")) == 5  # four died: wrong and memory keep theirs

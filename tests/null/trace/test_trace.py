@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from flashladder.gpu import doctor, sanitize
 from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS
 from flashladder.problem import Shape
-from flashladder.trace import command
+from flashladder.trace import command, recorder
 from flashladder.trace import compare as ref
 from flashladder.trace.compare import Comparison, Trace, comparison, trace
 from flashladder.trace.recorder import STALE, Geometry, Held, UnknownForm, matrix
@@ -260,3 +261,11 @@ def test_what_a_kernel_may_not_do_stays_the_emulators_error() -> None:
     step = load_iteration(1)
     with pytest.raises(EmulationError, match="trap"):
         trace(step, step.configs["a100"], SMALL, kernel=kernel("trap;"))
+
+
+def test_a_negated_maximum_was_made_by_what_made_the_maximum() -> None:
+    maximum: Any = SimpleNamespace(word="max", sources=())
+    negated: Any = SimpleNamespace(word="neg", sources=(ptxemu.Value(np.array([2], np.float32), maximum),))
+    adds: Any = SimpleNamespace(word="fma")
+    found = recorder._positive(ptxemu.Value(np.array([-2], np.float32), negated), adds)
+    assert (found.event, found.array.tolist()) == (maximum, [2.0])

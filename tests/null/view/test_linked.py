@@ -128,6 +128,8 @@ def test_a_line_and_an_opcode_name_ptx_and_machine_code(line: str, opcode: str, 
         ("kernel.cu:1-2", "", "no code was made from there: expected a line with code, such as 3, 4, 5, 6, found"),
         ("twise.cuh:3", "", "no such file in this kernel: expected one of kernel.cu, kernels/twice.cuh, kernel.ptx"),
         ("", "FMULL", "did you mean 'FMUL'?"),
+        ("", "FMU", "no such machine instruction"),  # LDS is not LDSM
+        ("", "mu", "no such PTX instruction"),
         ("", "mull.f32", "did you mean 'mul.f32'?"),
         ("", "HMMA", "no such machine instruction: expected one of BRA, EXIT, FMUL, IMAD, ISETP, MOV, found 'HMMA'"),
         ("", "FMUL.RZ", "no such machine instruction: expected one of FMUL.FTZ, found 'FMUL.RZ'"),
