@@ -118,7 +118,7 @@ __global__ void spin_on_a_flag(int *out, volatile int *flags) {
 }
 PAIR(spin_on_a_flag);
 
-// A kernel that holds what the emulator does not know. emulator/tests/nvcc/test_cuda.py has calls, recursion and assert.
+// A kernel with an unsupported instruction. emulator/tests/nvcc/test_cuda.py covers calls, recursion and assert.
 
 // A product of single bits on the tensor cores, which the emulator does not have; the twin counts bits.
 template <bool FIXED>
