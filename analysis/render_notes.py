@@ -34,12 +34,12 @@ SHOWN = 8  # opcode classes that moved most
 SOURCES = (
     "Speeds on A100 and RTX 3090 are the published ones, of the published kernels. Counts are of this project's",
     "kernels; unless said otherwise they are of the main loop, one KV block. Executed instructions, loads and stores",
-    "were counted in the launch of results/report/counters.md. Percentages of cycles are relative to the cycles in",
-    "which the tensor pipe is busy, so they can exceed 100 %. Shared reads do not include what asynchronous copies",
-    "write. In issue slots, an HMMA counts for the cycles in which it blocks its scheduler, as measured on an H200.",
+    "were counted in the launch that results/report/counters.md describes. Percentages of cycles are relative to the",
+    "cycles in which the tensor pipe is busy, so they can exceed 100 %. Shared reads do not include what asynchronous",
+    "copies write. An HMMA counts in issue slots for the cycles in which it blocks its scheduler, measured on an H200.",
 )
-FORM = "`(dtype, d_head, B_r, B_c, warps)`; steps 20 to 28 count the warpgroups that multiply instead of warps. "
-FORM += "`load_2_0_2_tiles`: how far along the summed dimension a warp loads Q, K, V at a time, by 8 elements (0: all)."
+FORM = "`(dtype, d_head, B_r, B_c, warps)`; from step 20 on, not warps but the warpgroups that multiply. "
+FORM += "`load_2_0_2_tiles`: 8-element tiles along the summed dimension that a warp loads at once, of Q, K, V (0: all)."
 WHOLE, LOOP = Claim("total", "kernel", "equals"), Claim("total", "main_loop", "equals")
 
 

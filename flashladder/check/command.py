@@ -3,7 +3,7 @@
 Both backends use the rule of `flashladder.cases.reference`. The emulator gets
 NumPy views of torch's CPU tensors. So strided views, NaN padding around O and rejected tensors are tested as on a GPU.
 A kernel that lacks a barrier may give right numbers in the emulator's order of threads. Therefore the race detector
-watches each kernel's first launch, and a race or a missing wait fails the case.
+watches each kernel's first launch, and later ones with more KV blocks; a race or a missing wait fails the case.
 
 Run on a machine with a GPU:
     python -m flashladder.check 7                        # one iteration, all its configurations, fp16 and bf16
@@ -57,10 +57,10 @@ if TYPE_CHECKING:
 MOST_TILES = (
     3  # per CTA of a persistent kernel, so that emulated launches stay short; test_hopper_tiles.py covers eight
 )
-# Errors that say nothing about the kernel. Not "arguments": the kernel's own plan computes its arguments.
+# Errors that say nothing about the kernel; "arguments" says something, because the kernel's own plan computes these.
 NO_VERDICT = ("syntax", "unsupported")
 EMULATED_CONFIGS = (PUBLISHED_GPU,)  # the configurations that the emulator checks by default
-WATCHED = "the race detector watched each kernel's first launch and each one with more KV blocks; a race fails its case"
+WATCHED = "the race detector watched each kernel's first launch and longer ones after it; a race fails its case"
 ELEMENT = np.dtype(np.uint16)  # the bits of fp16 or bf16
 
 _REFERENCES = References()  # shared by all iterations of this process: equal tiles have equal cases
@@ -295,12 +295,12 @@ Result = CheckResult | EmulatedCheckResult
 def resumed(path: Path | None, result: Result) -> tuple[Result, tuple[CaseResult, ...]]:
     """Reads the file at `path`, if there is one, and returns two things.
 
-    `result` with the file's kernels, and with the cases of those that this run does not check. Then the kept cases,
-    which need not run again: those of this run's kernels that did not fail, if kernel code, GPU, rule and FA2 are the
-    same (FA2's error sets the bounds). On the emulator a kernel's identity covers the rule.
+    First, `result` with the file's kernels and the cases of kernels that this run does not check. Second, the kept
+    cases, which need not run again: those of this run's kernels that did not fail, if kernel code, GPU, rule and FA2
+    are the same (FA2's error sets the bounds). On the emulator a kernel's identity covers the rule.
 
     Raises:
-        FlashladderError: the file has other kernels, but was made with another GPU, rule or FA2.
+        FlashladderError: the file has kernels that this run does not check, of another GPU, rule or FA2.
     """
     if path is None or not path.is_file():
         return result, ()

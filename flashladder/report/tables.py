@@ -163,7 +163,7 @@ def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
     one_run = len(machine.fa2("fp16")) < 2
     timed = {one.name for one in anchors_below(machine, "fp16")}
     lacking = [TITLES[name] for name in LIBRARIES if name not in timed] if timed else []
-    compare = "TFLOP/s: the percentage times FA2's TFLOP/s in that run; as FA2's differ, compare percentages. "
+    compare = "TFLOP/s is the percentage times FA2's TFLOP/s in the same run; these differ, so compare percentages. "
     return (
         f"Percent of FA2's speed at S = {HEADLINE_LENGTH} (fp16, batch {shape.batch[HEADLINE_LENGTH]}, {shape.n_heads} "
         f"heads, d_head {shape.d_head}). Steps alternate with FA2 on {cards_text(machine, 'fp16')}. "
