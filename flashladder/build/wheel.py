@@ -102,9 +102,10 @@ def installed_digest(name: str) -> str | None:
     """Digest of the inputs that the installed package `name` was built from; None if it is missing or damaged."""
     folder = package_folder(name)
     try:
-        return None if folder is None else str(checked_manifest(folder).get("inputs_digest"))
+        digest: str | None = None if folder is None else checked_manifest(folder).get("inputs_digest")
     except FlashladderError:
         return None
+    return digest
 
 
 def package_folder(name: str) -> Path | None:

@@ -1,9 +1,9 @@
 """Is a kernel correct? Compares every configuration with an fp64 reference, on shapes, memory layouts and input values.
 
-Both backends use the rule of `flashladder.cases.reference`. The emulator gets
-NumPy views of torch's CPU tensors. So strided views, NaN padding around O and rejected tensors are tested as on a GPU.
-A kernel that lacks a barrier may give right numbers in the emulator's order of threads. Therefore the race detector
-watches each kernel's first launch, and later ones with more KV blocks; a race or a missing wait fails the case.
+Both backends use the rule of `flashladder.cases.reference`. The emulator gets NumPy views of torch's CPU tensors. So
+strided views, NaN padding around O and rejected tensors are tested as on a GPU. A kernel that lacks a barrier may give
+right numbers in the emulator's order of threads. Therefore the race detector watches each kernel's first launch, and
+later ones with more KV blocks; a race or a missing wait fails the case.
 
 Run on a machine with a GPU:
     python -m flashladder.check 7                        # one iteration, all its configurations, fp16 and bf16
@@ -54,9 +54,7 @@ from ptxemu import Array
 if TYPE_CHECKING:
     import torch
 
-MOST_TILES = (
-    3  # per CTA of a persistent kernel, so that emulated launches stay short; test_hopper_tiles.py covers eight
-)
+MOST_TILES = 3  # per CTA of a persistent kernel, so that launches stay short; test_hopper_tiles.py covers eight
 # Errors that say nothing about the kernel; "arguments" says something, because the kernel's own plan computes these.
 NO_VERDICT = ("syntax", "unsupported")
 EMULATED_CONFIGS = (PUBLISHED_GPU,)  # the configurations that the emulator checks by default
