@@ -83,7 +83,7 @@ def test_json_has_every_comparison(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [(["S_scaled"], "iteration 13 has no S_scaled"), (["m", "--block", "9"], "expected one of 1, 0, found 9")],
+    [(["S_scaled"], "iteration 13 has no S_scaled"), (["m", "--block", "9"], "a whole number from 0 to 1, found .9.")],
 )
 def test_what_an_iteration_does_not_have_is_refused(words: list[str], says: str) -> None:
     with pytest.raises(FlashladderError, match=says):
