@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     import torch
 
 MOST_TILES = 3  # per CTA of a persistent kernel, so that launches stay short; test_hopper_tiles.py covers eight
-# Errors that say nothing about the kernel; "arguments" says something, because the kernel's own plan computes these.
+# Kinds of the emulator's errors that say nothing about the kernel. A wrong launch argument (the kind "arguments") says
+# something: the step's own code computes it.
 NO_VERDICT = ("syntax", "unsupported")
 EMULATED_CONFIGS = (PUBLISHED_GPU,)  # the configurations that the emulator checks by default
 WATCHED = "the race detector watched each kernel's first launch and longer ones after it; a race fails its case"

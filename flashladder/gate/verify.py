@@ -25,6 +25,7 @@ from flashladder.arguments import within
 from flashladder.bench import cross_checks
 from flashladder.bench.references import BACKENDS, FA2
 from flashladder.cases.inputs import cases_for, emulator_cases, layouts
+from flashladder.check import soak
 from flashladder.errors import FlashladderError, failures, require_checkout, say
 from flashladder.files import dump_json, files_in, read_text, relative, sha256
 from flashladder.gate.published import compare_ranks, compare_same_gpu
@@ -343,8 +344,6 @@ def _sanitizers(result: SanitizerResult) -> Iterator[str]:
 
 def _soak(result: SoakResult) -> Iterator[str]:
     """The command's own problems, launches that are faster than the GPU's peaks allow, and unknown kernels."""
-    from flashladder.check import soak  # imports the emulator, which is a fifth of this module's import time
-
     yield from soak.problems(result)
     for far in result.far:
         where = f"{far.kernel} at {soak.described(far.shape)}"
