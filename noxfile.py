@@ -16,12 +16,15 @@ the CUDA toolchain by hard links. uv itself comes with the block above.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 import hashlib
 import os
 from pathlib import Path
 import re
 import shutil
+import subprocess
 import sys
+import time
 
 import nox
 from nox.command import CommandFailed
@@ -160,20 +163,35 @@ for _number, _title in titles().items():
     nox.session(name=f"build-iteration-{_number}")(build_session(_number, _title))
 
 
-@nox.session(venv_backend="none")
-def reproduce(session: nox.Session) -> None:
-    """The main job: build every iteration, check, time, verify, print."""
-    for number in titles():
-        session.notify(f"build-iteration-{number}", posargs=session.posargs)
-    session.notify("verify", posargs=())
-
-
 @nox.session
-def verify(session: nox.Session) -> None:
-    """What reproduce does after the builds: check, time, locks, gate."""
+def reproduce(session: nox.Session) -> None:
+    """The main job: build every iteration, check, time, verify, print.
+
+    First compiles all kernels and links all wheels, with all CPUs. Then each iteration's own session installs its own.
+    """
     install(session, "build", "analysis")
+    session.run("python", "-m", "flashladder.build", "--all", *session.posargs)
+    build_each(session)
     session.run("python", "-m", "flashladder.build.wheel")
-    session.run("python", "-m", "flashladder.gate.reproduce", *session.posargs)
+    session.run("python", "-m", "flashladder.gate.reproduce")
+
+
+def build_each(session: nox.Session) -> None:
+    """Runs the session of every iteration, one per CPU at a time: environment, wheel, import check."""
+    numbers, started = list(titles()), time.monotonic()
+
+    def build(number: int) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "nox", "-f", __file__, "-s", f"build-iteration-{number}", "--"]
+        return subprocess.run([*command, *session.posargs], capture_output=True, text=True, check=False)
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for done, run in enumerate(pool.map(build, numbers), 1):
+            if run.returncode:
+                pool.shutdown(cancel_futures=True)
+                session.error(f"iteration {numbers[done - 1]} cannot be installed:\n{run.stdout}{run.stderr}")
+            passed = time.monotonic() - started
+            left = f"about {passed / done * (len(numbers) - done):.0f} s left"
+            session.log(f"iteration {numbers[done - 1]}: installed in its own environment, imported; {left}")
 
 
 @nox.session

@@ -11,13 +11,16 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 import gc
+import io
 import multiprocessing
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 import os
 import signal
+import sys
 import threading
-from typing import TypeVar
+import time
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -25,10 +28,34 @@ from flashladder.errors import FlashladderError, failures
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+LOG_S = 15.0  # time between two lines of progress in a log
 POLL_S = 0.1  # time between two checks for Ctrl-C
 MOST = 8  # processes; each may need 1 GB of memory
 YOUNG = 50_000  # new objects until the next garbage collection; Python's default is 700
 ONE_PROCESS = "`taskset -c 0` before the command makes it use one process"
+
+
+class Bar(tqdm):  # type: ignore[type-arg]  # it is generic in its stubs alone
+    """A progress bar on a terminal, which vanishes at its end. In a log: a line now and then, with the time left.
+
+    `unit` is a noun, such as ``case``.
+    """
+
+    monitor_interval = 0  # no thread
+
+    def __init__(self, *items: Any, **options: Any) -> None:
+        """As tqdm does. In a log the first line comes after `LOG_S` seconds, so that quick work prints none."""
+        self.in_log = not sys.stderr.isatty()
+        in_log = {"mininterval": LOG_S, "delay": LOG_S, "miniters": 1, "file": io.StringIO()} if self.in_log else {}
+        super().__init__(*items, **{"leave": False, **in_log, **options})
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """Draws the bar, or writes the line."""
+        if not self.in_log:
+            super().display(msg, pos)
+        elif msg != "" and self.n and self.total:
+            left = (self.total - self.n) * (time.time() - self.start_t) / self.n
+            print(f"{self.desc}: {self.n} of {self.total}, about {left:.0f} s left", file=sys.stderr, flush=True)
 
 
 def tune_gc() -> None:
@@ -77,7 +104,7 @@ def over(
     """
     found = list[Answer]()
     with (
-        tqdm(total=len(items), desc=what, disable=None, leave=False) as bar,
+        Bar(total=len(items), desc=what) as bar,
         closing(_answers(function, items, what, stop)) as answers,
     ):
         for answer in answers:

@@ -25,7 +25,6 @@ import time
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
-from tqdm import tqdm
 
 from flashladder import columns
 from flashladder.arguments import (
@@ -54,6 +53,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.iteration import load_all, load_iteration, runnable
 from flashladder.names import DTYPES, GPUS, HEADLINE_LENGTH, REFERENCES
+from flashladder.parallel import Bar
 from flashladder.problem import Shape
 from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import OTHER_FILE, load_as, write_result
@@ -171,7 +171,7 @@ def timed(options: argparse.Namespace, device: Device) -> None:
             work.append((dtype, shape, left))
     about = estimate_s([(shape, len(left)) for _, shape, left in work], plan)
     print(f"{sum(len(left) for *_, left in work)} cells, {plan.pairs} pairs each: about {about:.0f} s on an H200")
-    with tqdm(total=len(work) * plan.blocks, desc="bench", unit="block", disable=None, leave=False) as bar:
+    with Bar(total=len(work) * plan.blocks, desc="bench", unit="block") as bar:
         for index, (dtype, shape, left) in enumerate(until_spent(options, work)):
             group = bench_group(
                 hardware, left, prepare(dtype, shape, plan), plan,

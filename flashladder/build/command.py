@@ -7,6 +7,7 @@ A build whose inputs did not change does nothing.
     nox -s build-iteration-7                                        # in an environment of its own
     python -m flashladder.build 7 --arch sm_90 --configs prog --debug
     python -m flashladder.build "16 - swizzle" --toolchain 13.1     # an ablation, through another compiler
+    python -m flashladder.build --all                               # every iteration's wheel; installs none
 
 Ablations, and iterations through another CUDA version's compiler, are wheels with names of their own, so an environment
 can hold them beside the ladder's (`flashladder.ladder.ablation`).
@@ -14,8 +15,11 @@ can hold them beside the ladder's (`flashladder.ladder.ablation`).
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 import re
 import shutil
@@ -29,9 +33,9 @@ from flashladder.arguments import ARCHES, CONFIGS, STEP, Parser, program_of, who
 from flashladder.build import library, wheel
 from flashladder.build.compile import arches_of, compile_many, render, table_rows
 from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, table_source
-from flashladder.build.store import CubinEntry, entry_lock, outputs_of, whole_record
+from flashladder.build.store import CubinEntry, default_jobs, entry_lock, outputs_of, whole_record
 from flashladder.columns import terminal_width
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError, one_line_errors, say
 from flashladder.files import (
     digest_files,
     dump_json,
@@ -44,7 +48,7 @@ from flashladder.files import (
 from flashladder.ladder.ablation import Subject, load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import tuned_from
-from flashladder.ladder.iteration import Iteration
+from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.ladder.selection import select_configs
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, to_csv
@@ -325,12 +329,36 @@ def make_request(subject: int | str, arch: str | None, key: str, *, debug: bool 
     return Request(iteration, key, tuple(configs), arches, debug, cuda)
 
 
+def build_all(options: argparse.Namespace) -> None:
+    """Builds every iteration that is not up to date, with all CPUs; prints a line for each, and installs none.
+
+    All kernels are compiled in one pass, so that no CPU waits while another one finishes an iteration.
+    """
+    started, asked = time.monotonic(), {"debug": options.debug, "cuda": options.toolchain}
+    numbers = [iteration.number for iteration in load_all()]
+    requests = [make_request(number, options.arch, options.configs, **asked) for number in numbers]
+    toolchain, torch = find_toolchain(), library.torch_version()
+    compiler = wheel.toolchain_of(requests[0].cuda) if requests[0].cuda else toolchain
+    plans = {one.iteration.family.plan for one in requests}
+    jobs = [(one.iteration, config, arch) for one in requests for config in one.configs for arch in one.arches]
+    with file_errors(BUILD), ThreadPoolExecutor(options.jobs or default_jobs()) as pool:
+        hosts = pool.submit(lambda: [library.host_objects(toolchain, plan) for plan in plans])
+        compile_many(jobs, options.jobs, toolchain=compiler, debug=options.debug)
+        hosts.result()
+        say(f"{len(jobs)} kernels compiled ({time.monotonic() - started:.0f} s, torch {torch}); now their wheels")
+        make_one = partial(build_iteration, arch=options.arch, configs=options.configs, install=False, **asked)
+        for number, built in zip(numbers, pool.map(make_one, numbers), strict=True):
+            say(f"iteration {number}: {'up to date' if built.up_to_date else 'built'}: {relative(built.wheel)}")
+    say(f"{len(numbers)} iterations in {time.monotonic() - started:.0f} s")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; exit code 2 and one line when something is wrong."""
     program, started = program_of("build"), time.monotonic()
     example = f"example: {program} 7 --arch sm_90 --configs prog --debug"
     parser = Parser(prog=program, description="Builds one iteration's wheel.", epilog=example)
-    parser.add_argument("subject", nargs="+", metavar="ITERATION", help=STEP)
+    parser.add_argument("subject", nargs="*", metavar="ITERATION", help=STEP)
+    parser.add_argument("--all", action="store_true", help="every iteration's wheel; installs none")
     parser.add_argument("--arch", help=ARCHES)
     parser.add_argument("--configs", default="prog", metavar="KEY", help=f"{CONFIGS} (default: prog)")
     parser.add_argument("--debug", action="store_true", help="compile with -G -O0 for cuda-gdb")
@@ -338,7 +366,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=whole, help="compilers at once (default: one per CPU)")
     parser.add_argument("--no-install", action="store_true", help="leave this environment as it is")
     options = parser.parse_args(arguments)
+    if options.all == bool(options.subject):
+        parser.error("give one iteration, or --all")
     with one_line_errors():
+        if options.all:
+            build_all(options)
+            return 0
         result = build_iteration(
             " ".join(options.subject),
             options.arch,

@@ -130,14 +130,15 @@ def host_objects(toolchain: Toolchain, plan: str, store: Path = STORE) -> tuple[
     inputs, sources = host_inputs(toolchain, plan), host_sources(plan)
     folder = store / sha256(dump_json(inputs))
     objects = [folder / f"{source.stem}.o" for source in sources]
-    with entry_lock(folder):
-        if whole_record(folder / "meta.json") is None:
-            log = Log([], folder / "host.failed.log")
-            for source, target in zip(sources, objects, strict=True):
-                log.run(object_command(source, target, toolchain.root), folder)
-            write_atomic(folder / "host.log", "".join(log.parts))
-            record = {"inputs": inputs} | outputs_of(folder, [*objects, folder / "host.log"])
-            write_atomic(folder / "meta.json", dump_json(record))
+    if whole_record(folder / "meta.json") is None:
+        with entry_lock(folder):
+            if whole_record(folder / "meta.json") is None:  # no other process has made it meanwhile
+                log = Log([], folder / "host.failed.log")
+                for source, target in zip(sources, objects, strict=True):
+                    log.run(object_command(source, target, toolchain.root), folder)
+                write_atomic(folder / "host.log", "".join(log.parts))
+                record = {"inputs": inputs} | outputs_of(folder, [*objects, folder / "host.log"])
+                write_atomic(folder / "meta.json", dump_json(record))
     return objects, (folder / "host.log").read_text(encoding="utf-8", errors="replace")
 
 

@@ -411,8 +411,7 @@ def _ninja(text: str) -> str:
 
 def _run_ninja(missing: Sequence[AnyEntry], n_jobs: int) -> None:
     """Fills entries with a progress bar where a terminal is attached; raises the first failure."""
-    from tqdm import tqdm
-
+    from flashladder.parallel import Bar
     from flashladder.toolchain import find_ninja  # not for workers
 
     ninja, store, lines = find_ninja(), missing[0].folder.parent, list[str]()
@@ -424,7 +423,7 @@ def _run_ninja(missing: Sequence[AnyEntry], n_jobs: int) -> None:
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         with (
             subprocess.Popen(command, env=environment, text=True, errors="replace", **pipes) as process,
-            tqdm(total=len(missing), desc="compiling", unit="step", disable=None, leave=False) as bar,
+            Bar(total=len(missing), desc="compiling", unit="step") as bar,
         ):
             for line in process.stdout or ():
                 if status := _STATUS.match(line):

@@ -29,8 +29,6 @@ from typing import Any
 import uuid
 import zipfile
 
-from tqdm import tqdm
-
 from flashladder.arguments import Parser
 from flashladder.build.command import build_iteration
 from flashladder.build.compile import ptx_many, tools_of
@@ -59,6 +57,7 @@ from flashladder.ladder.grid import Grid, grid_names, load_grid
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.names import __version__
+from flashladder.parallel import Bar
 from flashladder.paths import BUILD, ROOT, path_of
 from flashladder.sweep import command as sweeps
 from flashladder.sweep import place
@@ -187,7 +186,7 @@ def collect(numbers: Sequence[int], grids: Sequence[Grid], arches: Sequence[str]
         by_wheel.setdefault((subject, cuda), set()).add(config)
     wheels, built = list[Path](), set[Kernel]()
     order = sorted(by_wheel, key=lambda one: parse_subject(*one).package)
-    for subject, cuda in tqdm(order, desc="bundle", unit="wheel", disable=None, leave=False):
+    for subject, cuda in Bar(order, desc="bundle", unit="wheel"):
         iteration = load_description(subject)
         serving = iteration.family.targets.serving
         if fit := dict.fromkeys(code for arch in arches if (code := serving(arch))):

@@ -441,6 +441,7 @@ LONE = tuple(name for name in CONTENTS if name.endswith((" left key", " right ke
 BESIDE = tuple(name for name in CONTENTS if "rows, overtaken" in name)
 ENDING = tuple(name for name in CONTENTS if name.endswith("before the end"))
 EDGES = ("zero queries", "high levels", "low levels", "wide")
+PROVEN = ("normal", "rising", "falling", "last key")
 _OTHERS = ("normal", *CONSTANT, *EDGES, *HEAVY, *LONE, *BESIDE, *ENDING)
 LOGITS = tuple(name for name in CONTENTS if name not in _OTHERS)
 
@@ -566,6 +567,18 @@ def emulator_cases(config: KernelConfig, row_stride: int = 0, *, quick: bool = F
         case("heavy rows beside flat ones", 1, 512, len(BESIDE), contents=BESIDE),
         *([case("heavy last key", 1, tile * 5 + 1, len(ENDING), contents=ENDING)] if ragged else ()),
     )
+
+
+def proof_cases(config: KernelConfig, row_stride: int = 0) -> tuple[Case, ...]:
+    """One launch that runs every part of a kernel, a second where few tiles run another part; as `emulator_cases`.
+
+    Two samples with two heads have three row tiles each, the last one ragged if the kernel takes any length, and at
+    least three KV blocks. Each head has other contents: the maximum of a row stays, rises, falls or comes last.
+    """
+    length = max(config.B_r, config.B_c) * 3 - (0 if config.multiples else 7)
+    view: View = "head_slice" if row_stride == FULL_HEADS * D_HEAD else "contiguous"
+    few = [_case("few tiles", *shape, repeats=1) for shape in config.few_tiles[:1]]
+    return (_case("proof", 2, length, 2, view, repeats=1, contents=PROVEN), *few)
 
 
 def far_stride(count: int) -> int:

@@ -19,6 +19,7 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from pathlib import Path
 import sys
@@ -26,7 +27,6 @@ import time
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tqdm import tqdm
 
 from flashladder import parallel
 from flashladder.arguments import BACKENDS, Parser, program_of, require_numbers
@@ -144,7 +144,7 @@ def check_iteration(
     subjects = [Subject(number, config, run, row_stride) for config in chosen]
     listed = cases or (lambda config: cases_for(config, quick=quick))
     work = [(s, case) for s in subjects for case in listed(s.config) if (s.key, case.name) not in done]
-    progress = tqdm(work, desc=f"check {number:02d}", unit="case", disable=None if bar else True, leave=False)
+    progress = parallel.Bar(work, desc=f"check {number:02d}", unit="case", disable=not bar)
     shared, found = references or References(), list[CaseResult]()
     for subject, case in progress:
         try:
@@ -229,7 +229,7 @@ class Emulated:
 
     configs: tuple[str, ...] = EMULATED_CONFIGS
     dtypes: tuple[str, ...] = DTYPES
-    quick: bool = False  # short lengths only
+    cases: Callable[[KernelConfig, int], Sequence[Case]] = emulator_cases  # of a configuration, with its row stride
     done: Done = frozenset()  # cases to skip
 
     def check(self, number: int, *, bar: bool = True) -> CheckReport:
@@ -242,7 +242,7 @@ class Emulated:
         return check_iteration(
             number, configs=self.configs, dtypes=self.dtypes, references=_REFERENCES, device="cpu",
             run=emulated_run(iteration), repeats=EMULATED_REPEATS, done=self.done, bar=bar,
-            cases=lambda config: emulator_cases(config, iteration.row_stride, quick=self.quick),
+            cases=lambda config: self.cases(config, iteration.row_stride),
         )  # fmt: skip
 
     def check_in_worker(self, number: int) -> CheckReport:
@@ -356,18 +356,24 @@ def run_emulated(options: argparse.Namespace) -> CheckReport:
     """
     if options.budget:
         raise FlashladderError("--budget needs a GPU", hint="leave it out, or use --backend gpu")
-    asked = Emulated(tuple(options.configs or EMULATED_CONFIGS), tuple(options.dtypes), options.quick)
-    if not options.out:
-        return asked.check_many(options.numbers)
-    kernels = [emulated_identity(*pair) for pair in asked.kernels(options.numbers)]
+    cases = partial(emulator_cases, quick=options.quick)
+    asked = Emulated(tuple(options.configs or EMULATED_CONFIGS), tuple(options.dtypes), cases)
+    return checked(asked, options.numbers, options.out)
+
+
+def checked(asked: Emulated, numbers: Sequence[int], out: Path | None) -> CheckReport:
+    """Checks iterations on the emulator. If there is a file `out`, what it proves already is kept; it gets the rest."""
+    if not out:
+        return asked.check_many(numbers)
+    kernels = [emulated_identity(*pair) for pair in asked.kernels(numbers)]
     result = EmulatedCheckResult(
         rung=rung(gpu=False, counted=False, clocks=False), host=this_host(), kernels={one.key: one for one in kernels},
         reference=reference_identity({}), cases=(),
     )  # fmt: skip
-    base, kept = resumed(options.out, result)
-    more = replace(asked, done=CheckReport(kept).done).check_many(options.numbers)
+    base, kept = resumed(out, result)
+    more = replace(asked, done=CheckReport(kept).done).check_many(numbers)
     report = CheckReport((*kept, *more.cases))
-    write(options.out, base, report.cases)
+    write(out, base, report.cases)
     return report
 
 

@@ -22,7 +22,6 @@ from typing import Literal
 
 import numpy as np
 import pydantic
-from tqdm import tqdm
 
 from flashladder.arguments import NUMBERS, Parser, whole
 from flashladder.emulate.kernel import MULTIPROCESSORS, forward, kernel_of, launch_of, make_tensors
@@ -32,6 +31,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.located import first_problem, read_yaml
 from flashladder.names import CONFLICTS, PUBLISHED_GPU
+from flashladder.parallel import Bar
 from flashladder.paths import ROOT
 from flashladder.problem import Shape
 import ptxemu
@@ -277,7 +277,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     numbers = options.numbers or [iteration.number for iteration in load_all()]
     n = caught = wrong = 0
-    for verdict in tqdm(verify(numbers, options.only), unit="mutant", disable=None, leave=False):
+    for verdict in Bar(verify(numbers, options.only), desc="mutants", unit="mutant"):
         print(verdict)
         n += 1
         caught += verdict.caught is not None

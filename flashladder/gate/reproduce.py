@@ -25,13 +25,13 @@ import shutil
 import sys
 import threading
 import time
-
-from tqdm import tqdm
+from typing import Any
 
 from flashladder import parallel
 from flashladder.arguments import Parser
 from flashladder.emulate import reading as emulated
 from flashladder.errors import Checked, CheckFailed, one_line_errors, require_checkout, say
+from flashladder.explain.predict import load_predictions
 from flashladder.files import dump_json, files_in, relative, sha256, write_atomic
 from flashladder.gate import verify
 from flashladder.gate.published import Comparison, compare_with_committed, compare_with_peers, compare_with_published
@@ -143,6 +143,7 @@ class Gate:
             ),
             Check("the report's page follows from the results", lambda: _outdated(report.pages(self.ladder)), "file"),
             Check("notes on the iterations follow from the results", lambda: _outdated(_notes(self.ladder)), "notes"),
+            Check("the model's table follows from its predictions", lambda: _outdated(_model()), "files"),
             Check("documents follow from their samples and the locks", self._verified_documents, "documents"),
         ]
 
@@ -152,7 +153,7 @@ class Gate:
         checks = [*self.checks(), *more]
         _ = self.verified  # starts the background processes
         parallel.tune_gc()
-        with self.background, tqdm(total=len(checks), desc="gate", unit="check", disable=None, leave=False) as bar:
+        with self.background, parallel.Bar(total=len(checks), desc="gate", unit="check") as bar:
             try:
                 for check in checks:
                     bar.set_postfix_str(check.name)
@@ -181,8 +182,18 @@ def _outdated(files: Mapping[Path, bytes]) -> Comparison:
 
 def _notes(ladder: Ladder) -> dict[Path, bytes]:
     """Notes on the iterations, which `analysis/render_notes.py` makes from claims, locks and results."""
-    made: dict[Path, str] = runpy.run_path(str(ROOT / "analysis" / "render_notes.py"))["notes"](ladder)
+    made: dict[Path, str] = _script("render_notes")["notes"](ladder)
     return {path: text.encode() for path, text in made.items()}
+
+
+def _model() -> dict[Path, bytes]:
+    """Table and plot of `analysis/explain_validation.py`: the model's predictions against the results."""
+    return dict(_script("explain_validation")["rendered"](load_predictions()))
+
+
+def _script(name: str) -> dict[str, Any]:
+    """What a script of `analysis/` defines."""
+    return runpy.run_path(str(ROOT / "analysis" / f"{name}.py"))
 
 
 def _published_intact() -> Comparison:
@@ -212,6 +223,7 @@ def gate(*, as_json: bool = False) -> int:
 
 
 OWN = BUILD / "reproduce"
+EMULATED = OWN / "emulator.json.gz"  # what an earlier run proved on this CPU
 SECONDS_OF_CHECKS = 900.0  # the check starts no further iteration after this; a rerun continues with the rest
 NO_GPU = "no GPU here: {} cases were checked on the emulator, nothing was timed"
 
@@ -284,11 +296,15 @@ def measure() -> Measured:
 
 
 def emulate() -> Measured:
-    """Checks the PTX of every iteration on this CPU: fp16 and bf16, the published A100 configurations, small shapes."""
-    start = time.monotonic()
-    from flashladder.check.command import Emulated
+    """Checks the PTX of every iteration on this CPU: fp16 and bf16, the published A100 configurations, one launch each.
 
-    report = Emulated().check_many([iteration.number for iteration in load_all()])
+    What an earlier run proved about the same PTX, with the same emulator, is not proved again.
+    """
+    start = time.monotonic()
+    from flashladder.cases.inputs import proof_cases
+    from flashladder.check import command as check
+
+    report = check.checked(check.Emulated(cases=proof_cases), [iteration.number for iteration in load_all()], EMULATED)
     kernels = {case.kernel for case in report.cases}
     failures = [f"{case.kernel} {case.case}: {case.reason}" for case in report.failures]
     summary = f"{len(kernels)} kernels, {len(report.cases)} cases, {time.monotonic() - start:.0f} s"
@@ -298,16 +314,12 @@ def emulate() -> Measured:
     return Measured(NO_GPU.format(len(report.cases)), outcomes=(found,))
 
 
-def compiled() -> list[Check]:
-    """The checks that need a compiler."""
+def built_code() -> Checked:
+    """Whether the machine code for the architectures that are built here is the locked one."""
+    from flashladder.build.compile import default_arch
     from flashladder.lock import command as lock
-    from flashladder.lock import step_counts
 
-    return [
-        Check("machine code is the locked one", lock.check),
-        Check("committed instruction counts per step are up to date", step_counts.check),
-        Check("emulated counters are up to date", emulated.check),
-    ]
+    return lock.check(tuple(dict.fromkeys(default_arch(iteration.family) for iteration in load_all())))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -324,7 +336,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         measured = measure()
         for one in measured.outcomes:
             print_at_once(one)
-        outcomes = [*measured.outcomes, *Gate().run(print_at_once, compiled())]
+        locks = Check("the machine code that is built here is the locked one", built_code)
+        outcomes = [*measured.outcomes, *Gate().run(print_at_once, [locks])]
         print(report_tables.terminal(collect(measured.folder or RESULTS)))
         where = measured.folder or report.REPORT
         print(f"\nplot    {relative(where / report.PLOT)}.svg, .png")

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
-from tqdm import tqdm
 
 from flashladder.arguments import Parser
 from flashladder.build.store import CubinEntry
@@ -36,6 +35,7 @@ from flashladder.machine_code import flow, order, sass
 from flashladder.machine_code.cubin import Cubin, read_cubin
 from flashladder.machine_code.ptx import opcode_counts, ptx_sha256, read_ptx
 from flashladder.machine_code.sass import opcode_class
+from flashladder.parallel import Bar
 from flashladder.paths import BUILD, RESULTS
 from flashladder.results.schema import Strict, kernel_key
 from flashladder.toolchain import find_toolchain, load_pins
@@ -127,7 +127,7 @@ def recount(entries: Sequence[CubinEntry], cache: Path = CACHE) -> list[MachineC
 
     with (
         ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
-        tqdm(total=len(missing), desc="opcode counts", unit="kernel", disable=None, leave=False) as bar,
+        Bar(total=len(missing), desc="opcode counts", unit="kernel") as bar,
     ):
         for batch, made in zip(batches, pool.map(counted, batches), strict=True):
             for path, counts in zip(batch, made, strict=True):

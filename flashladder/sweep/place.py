@@ -20,8 +20,6 @@ import subprocess
 import sys
 from typing import Any
 
-from tqdm import tqdm
-
 from flashladder.bench.references import INSTALL
 from flashladder.build.compile import ptx_many
 from flashladder.errors import FlashladderError
@@ -33,6 +31,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.grid import Grid
 from flashladder.ladder.selection import select_configs
+from flashladder.parallel import Bar
 from flashladder.paths import BUILD, ROOT
 from flashladder.results.files import machine_name
 from flashladder.results.schema import PlannedCell
@@ -276,7 +275,7 @@ def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
     for kernel in kernels:
         by_wheel.setdefault((kernel.subject, kernel.toolchain), set()).add(kernel.config)
     environment = {**os.environ, "FLASHLADDER_BUILD": str(BUILD)}
-    for (subject, toolchain), configs in tqdm(by_wheel.items(), desc="build", unit="wheel", disable=None, leave=False):
+    for (subject, toolchain), configs in Bar(by_wheel.items(), desc="build", unit="wheel"):
         number, *words = parse_subject(subject).text.split()
         words += ["--arch", place.arch, "--configs", covering_key(subject, configs)]
         words += ["--toolchain", toolchain] if toolchain else []

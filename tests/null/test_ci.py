@@ -60,6 +60,9 @@ class FakeSession:
         if self.offline and command[:3] == ("uv", "pip", "install") and not (self.cached and "--offline" in command):
             raise CommandFailed(" ".join(command))
 
+    def error(self, *words: str) -> None:
+        raise CommandFailed(*words)
+
     def log(self, *_: object) -> None:
         """Says something on the terminal."""
 
@@ -80,10 +83,35 @@ def test_a_new_iteration_gets_its_session_and_a_broken_file_does_no_harm(
     assert noxfile.titles() == {17: "Lazy rescale", 18: "18_broken.yaml", 19: "19_nowhere.yaml"}
 
 
-def test_sessions_pass_their_arguments_on(sessions: dict[str, Any], tmp_path: Path) -> None:
+def test_reproduce_builds_all_at_once_installs_each_apart_then_checks(
+    noxfile: ModuleType, sessions: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        failed = broken and f"build-iteration-{broken}" in command
+        return subprocess.CompletedProcess(command, 1 if failed else 0, "no such wheel\n", "")
+
+    broken = 0
+    monkeypatch.setattr(noxfile.subprocess, "run", run)
     session = FakeSession(tmp_path, "--arch", "sm_90")
     sessions["reproduce"].func(session)
-    assert session.notified == [*((name, ("--arch", "sm_90")) for name in BUILDS), ("verify", ())]
+    assert [command for command in session.ran if command[0] == "python"] == [
+        ("python", "-m", "flashladder.build", "--all", "--arch", "sm_90"),
+        ("python", "-m", "flashladder.build.wheel"),
+        ("python", "-m", "flashladder.gate.reproduce"),
+    ]
+    assert sorted(command[-4] for command in commands) == sorted(BUILDS)
+    assert all(command[-3:] == ["--", "--arch", "sm_90"] for command in commands)
+    broken, session = 7, FakeSession(tmp_path)
+    with pytest.raises(CommandFailed, match=r"iteration 7 .*:\nno such wheel"):
+        sessions["reproduce"].func(session)
+    assert session.ran[-1] == ("python", "-m", "flashladder.build", "--all"), "nothing is checked after that"
+
+
+def test_sessions_pass_their_arguments_on(sessions: dict[str, Any], tmp_path: Path) -> None:
+    session = FakeSession(tmp_path, "--arch", "sm_90")
     sessions["build-iteration-7"].func(session)
     assert session.ran[0][:3] == ("uv", "pip", "install")
     assert session.ran[-1] == ("python", "-m", "flashladder.build", "7", "--arch", "sm_90")

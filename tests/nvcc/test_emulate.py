@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from analysis.gate_action import Inputs, checks
 from flashladder import toolchain as own_cuda
+from flashladder.cases.inputs import proof_cases
 from flashladder.check import command as check
 from flashladder.emulate import command as emulate
 from flashladder.emulate import reading as emulator_counters
@@ -91,7 +92,7 @@ def test_every_iteration_is_right_in_both_dtypes(number: int, capsys: pytest.Cap
 
 
 def test_other_configurations_are_checked_on_request() -> None:
-    report = check.Emulated(("prog",), ("bf16",), quick=True).check(7, bar=False)
+    report = check.Emulated(("prog",), ("bf16",), proof_cases).check(7, bar=False)
     assert report.passed, report.render()
     assert len({case.kernel for case in report.cases}) == len(set(load_iteration(7).configs.values()))
 

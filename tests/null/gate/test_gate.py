@@ -92,6 +92,13 @@ def test_the_committed_files_pass_the_quick_checks() -> None:
     assert [(one.name, one.details) for one in outcomes if one.status != "ok"] == []
 
 
+def test_an_edited_table_of_the_model_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "explain.md").write_bytes(b"edited")
+    monkeypatch.setattr(gate, "_script", lambda _: {"rendered": lambda _: [(tmp_path / "explain.md", b"made")]})
+    (check,) = (one for one in gate.Gate().checks() if one.name.startswith("the model's table"))
+    assert gate.attempt(check).status == "failed"
+
+
 def edited(number: int, form: str, **changed: int) -> list[str]:
     """What is wrong with the lock of sm_90 when one kernel's numbers are changed."""
     entry = LOCK.iterations[number]

@@ -13,6 +13,7 @@ import pytest
 
 from flashladder import toolchain
 from flashladder.bench import command as bench
+from flashladder.cases.inputs import proof_cases
 from flashladder.check import command as check
 from flashladder.check.command import CheckReport
 from flashladder.gate import reproduce
@@ -33,13 +34,14 @@ def test_without_a_gpu_every_iteration_is_checked_on_the_emulator(
     )
     asked: list[list[int]] = []
 
-    def check_many(_: object, numbers: list[int]) -> CheckReport:
+    def checked(emulated: check.Emulated, numbers: list[int], out: Path) -> CheckReport:
+        assert (emulated.cases, out) == (proof_cases, reproduce.EMULATED)
         asked.append(numbers)
         return CheckReport((case,))
 
     monkeypatch.setattr(toolchain, "gpu_arch", lambda: None)
     monkeypatch.setattr(check, "main", lambda _: pytest.fail("there is no GPU"))
-    monkeypatch.setattr("flashladder.check.command.Emulated.check_many", check_many)
+    monkeypatch.setattr(check, "checked", checked)
     measured = reproduce.measure()
     assert asked == [list(range(1, 29))]
     assert measured.folder is None
@@ -99,11 +101,12 @@ def test_it_ends_with_the_table_the_plot_and_one_line_per_check(
     monkeypatch.setattr(reproduce, "collect", lambda _: ladder)
     monkeypatch.setattr(reproduce.Gate, "checks", lambda _: [])
     monkeypatch.setattr(reproduce.Gate, "verified", None)
-    monkeypatch.setattr(reproduce, "compiled", lambda: [reproduce.Check("locks", lambda: (problems, "2 kernels"))])
+    monkeypatch.setattr(reproduce, "built_code", lambda: (problems, "2 kernels"))
     with pytest.raises(SystemExit, match="1") if problems else nullcontext():
         assert reproduce.main([]) == 0
     printed = capsys.readouterr()
     assert "plot    results/report/progression.svg, .png" in printed.out
     assert ("        iteration 7: moved" in printed.out) == bool(problems)
-    assert ("ok      locks (2 kernels)" in printed.out) == (not problems)
-    assert ("not reproduced: locks" in printed.err) == bool(problems)
+    locks = "the machine code that is built here is the locked one"
+    assert (f"ok      {locks} (2 kernels)" in printed.out) == (not problems)
+    assert (f"not reproduced: {locks}" in printed.err) == bool(problems)
