@@ -204,13 +204,27 @@ def emulator(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Every test that this machine can run (-- tests/null -k lock).
+    """Tests before a push; of a path that is named, all (-- tests/null -k lock).
 
     A process more than there are CPUs, as some wait; each has one thread. ``-- -n0`` is one, for a debugger.
     """
+    named = any((ROOT / word.partition("::")[0]).exists() for word in session.posargs)
+    tier = () if named else ("-m", "not exhaustive")
     install(session, "build", "analysis", "test", "slurm", "bundle", "headers")
     session.run("python", "-m", "flashladder.build.wheel")
-    session.run("python", "-m", "pytest", *spread(), *session.posargs, env={"OMP_NUM_THREADS": "1"})
+    session.run("python", "-m", "pytest", *spread(), *tier, *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+
+@nox.session(venv_backend="none")
+def exhaustive(session: nox.Session) -> None:
+    """All tests, browser and packages too (-- --fifth COMMIT: a fifth).
+
+    The fifth leaves out browser and packages; a commit always draws the same tests.
+    """
+    session.notify("tests", posargs=("tests", "emulator/tests", *session.posargs))
+    if not session.posargs:
+        for name in ("browser", "package", "pythons"):
+            session.notify(name)
 
 
 def spread() -> tuple[str, ...]:

@@ -53,9 +53,9 @@ class Bar(tqdm):  # type: ignore[type-arg]  # it is generic in its stubs alone
         """Draws the bar, or writes the line."""
         if not self.in_log:
             super().display(msg, pos)
-        elif msg != "" and self.n and self.total:
-            left = (self.total - self.n) * (time.time() - self.start_t) / self.n
-            print(f"{self.desc}: {self.n} of {self.total}, about {left:.0f} s left", file=sys.stderr, flush=True)
+        elif msg != "" and 0 < (done := int(self.n)) < (total := int(self.total or 0)):
+            left = (total - done) * (time.time() - self.start_t) / done
+            print(f"{self.desc}: {done} of {total}, about {left:.0f} s left", file=sys.stderr, flush=True)
 
 
 def tune_gc() -> None:

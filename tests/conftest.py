@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 import gc
+import hashlib
 import signal
 
 from hypothesis import settings
 import pytest
+import yaml
 
 from flashladder import parallel
 from flashladder.gpu import device
+from flashladder.paths import ROOT
 
 settings.register_profile("same inputs every time", derandomize=True)  # `nox -s fuzz` looks for new ones
 settings.load_profile("same inputs every time")
-SECONDS = {"slow": 20.0, "nvcc": 0.4, "": 0.0}  # about, by marker, for the order alone
+SECONDS = {"exhaustive": 20.0, "nvcc": 0.4, "": 0.0}  # about, by marker, for the order alone
 LONG = {  # files of `nvcc` whose tests are far from that, in seconds
     "test_new_family.py": 70.0,
     "test_hopper_tiles.py": 120.0,
@@ -28,6 +32,11 @@ LONG = {  # files of `nvcc` whose tests are far from that, in seconds
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option of `nox -s exhaustive -- --fifth COMMIT`."""
+    parser.addoption("--fifth", metavar="COMMIT", default="", help="a fifth of the exhaustive tests, drawn by a commit")
+
+
 def pytest_configure() -> None:
     """Restores Ctrl-C for this run and the processes that tests start: a background job of a shell ignores it."""
     gc.disable()  # until all tests are collected
@@ -37,26 +46,57 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long tests first, in one process or in each worker's share, so that no worker ends with a long test."""
+    for item in items:
+        if is_exhaustive(item):
+            item.add_marker("exhaustive")
+    if commit := config.getoption("fifth"):
+        config.hook.pytest_deselected(items=[item for item in items if not drawn(item, commit)])
+        items[:] = [item for item in items if drawn(item, commit)]
     items.sort(key=lambda item: item.path.name != "test_sweep_gpu.py")  # before any other test is on the GPU
     shares = getattr(config, "workerinput", {}).get("workercount", 1)
     items[:] = dealt(items, int(shares))
 
 
+@cache
+def listed() -> dict[str, dict[str, int | list[str]]]:
+    """The tests of ``exhaustive.yaml`` by file and function, with the parameters that `nox -s tests` keeps."""
+    tables: dict[str, dict[str, int | list[str]]] = yaml.safe_load((ROOT / "tests" / "exhaustive.yaml").read_bytes())
+    return tables
+
+
+def is_exhaustive(item: pytest.Item) -> bool:
+    """Whether ``exhaustive.yaml`` leaves a test to `nox -s exhaustive`."""
+    name, _, parameters = item.name.partition("[")
+    kept = listed().get(item.path.relative_to(ROOT).as_posix(), {}).get(name, 0)
+    if isinstance(kept, list):
+        return parameters.removesuffix("]") not in kept
+    return kept == 1 or (kept > 1 and _number(item.name) % kept != 0)
+
+
+def _number(text: str) -> int:
+    return int(hashlib.sha256(text.encode()).hexdigest(), 16)
+
+
+def drawn(item: pytest.Item, commit: str) -> bool:
+    """Whether an exhaustive test is in the fifth that a commit draws."""
+    return item.get_closest_marker("exhaustive") is not None and _number(f"{commit} {item.nodeid}") % 5 == 0
+
+
 def kind_of(item: pytest.Item) -> str:
     """The key of `SECONDS` for a test."""
-    return next((name for name in ("slow", "nvcc") if item.get_closest_marker(name)), "")
+    return next((name for name in ("exhaustive", "nvcc") if item.get_closest_marker(name)), "")
 
 
 def dealt(items: Sequence[pytest.Item], shares: int) -> list[pytest.Item]:
     """Orders tests so that equal parts take equally long; ``--dist worksteal`` gives such parts to the workers.
 
-    Tests that compile stay with their file, so that its fixtures run once. Slow tests are distributed one by one,
+    Tests that compile stay with their file, so that its fixtures run once. Exhaustive tests are distributed one by one,
     except those that share a cluster. The other tests fill the parts.
     """
     units: dict[str, list[pytest.Item]] = {}
     rest = [item for item in items if not kind_of(item)]
     for item in items:
-        alone = kind_of(item) == "slow" and "slurm" not in getattr(item, "fixturenames", ())
+        alone = kind_of(item) == "exhaustive" and "slurm" not in getattr(item, "fixturenames", ())
         if kind_of(item):
             units.setdefault(item.nodeid if alone else str(item.path), []).append(item)
     parts: list[list[pytest.Item]] = [[] for _ in range(shares)]
@@ -75,9 +115,9 @@ def dealt(items: Sequence[pytest.Item], shares: int) -> list[pytest.Item]:
 
 
 def _seconds(items: Sequence[pytest.Item]) -> float:
-    """The estimated time of a unit: slow tests by their number, the tests of a file in `LONG` by that table."""
+    """The estimated time of a unit: exhaustive tests by their number, the tests of a file in `LONG` by that table."""
     seconds = sum(SECONDS[kind_of(item)] for item in items)
-    return seconds if kind_of(items[0]) == "slow" else LONG.get(items[0].path.name, seconds)
+    return seconds if kind_of(items[0]) == "exhaustive" else LONG.get(items[0].path.name, seconds)
 
 
 def pytest_collection_finish() -> None:

@@ -441,7 +441,10 @@ LONE = tuple(name for name in CONTENTS if name.endswith((" left key", " right ke
 BESIDE = tuple(name for name in CONTENTS if "rows, overtaken" in name)
 ENDING = tuple(name for name in CONTENTS if name.endswith("before the end"))
 EDGES = ("zero queries", "high levels", "low levels", "wide")
-PROVEN = ("normal", "rising", "falling", "last key")
+PROVEN = (  # contents of one launch: together they tell most wrong kernels of tests/broken
+    *("rising", "last key", "deep below zero", "constant"),
+    *("overtaken backward", "far below zero", "high levels", "plunging"),
+)
 _OTHERS = ("normal", *CONSTANT, *EDGES, *HEAVY, *LONE, *BESIDE, *ENDING)
 LOGITS = tuple(name for name in CONTENTS if name not in _OTHERS)
 
@@ -572,13 +575,13 @@ def emulator_cases(config: KernelConfig, row_stride: int = 0, *, quick: bool = F
 def proof_cases(config: KernelConfig, row_stride: int = 0) -> tuple[Case, ...]:
     """One launch that runs every part of a kernel, a second where few tiles run another part; as `emulator_cases`.
 
-    Two samples with two heads have three row tiles each, the last one ragged if the kernel takes any length, and at
-    least three KV blocks. Each head has other contents: the maximum of a row stays, rises, falls or comes last.
+    Two samples with four heads have three row tiles each, the last one ragged if the kernel takes any length, and at
+    least three KV blocks. Q, K, V and O have strides of their own, and each head has other contents.
     """
     length = max(config.B_r, config.B_c) * 3 - (0 if config.multiples else 7)
-    view: View = "head_slice" if row_stride == FULL_HEADS * D_HEAD else "contiguous"
+    view: View = "mixed_slots" if row_stride == FULL_HEADS * D_HEAD else "mixed"
     few = [_case("few tiles", *shape, repeats=1) for shape in config.few_tiles[:1]]
-    return (_case("proof", 2, length, 2, view, repeats=1, contents=PROVEN), *few)
+    return (_case("proof", 2, length, len(PROVEN) // 2, view, repeats=1, contents=PROVEN), *few)
 
 
 def far_stride(count: int) -> int:

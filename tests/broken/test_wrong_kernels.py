@@ -21,6 +21,7 @@ from tests.broken.wrong_kernels import (
     ptx_of,
     quick_cases,
     read_all,
+    read_some,
     standard_cases,
     symbol,
 )
@@ -36,7 +37,13 @@ TWINS = sorted(
 )
 
 
-@pytest.mark.parametrize("wrong", read_all(), ids=str)
+ALL = [
+    pytest.param(wrong, id=wrong.name, marks=() if wrong in read_some() else pytest.mark.exhaustive)
+    for wrong in read_all()
+]
+
+
+@pytest.mark.parametrize("wrong", ALL)
 def test_the_check_refuses_a_wrong_kernel(wrong: WrongKernel) -> None:
     case = standard_cases(wrong.iteration, wrong.dtype)[wrong.case]
     with compiled(wrong):

@@ -22,11 +22,13 @@ from flashladder.emulate import reading as emulator_counters
 from flashladder.emulate.mutation import mutants_of
 from flashladder.emulate.reading import load_reading
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.ladder.iteration import load_iteration
+from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.names import DTYPES
 from flashladder.paths import ROOT
 from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
+NUMBERS = [iteration.number for iteration in load_all()]
 
 
 def facts(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, Any]:
@@ -81,12 +83,30 @@ def test_a_missing_barrier_fails_although_the_numbers_are_right(
     assert "shared RAW (read after write by another thread)" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("number", range(1, 17))
-def test_every_iteration_is_right_in_both_dtypes(number: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """Short lengths; `nox -s reproduce` runs all cases of all iterations, S = 1024 among them."""
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_iteration_is_right_in_the_launch_of_reproduce(number: int) -> None:
+    """In one dtype, turn by turn; `nox -s reproduce` launches both."""
+    report = check.Emulated(dtypes=(DTYPES[number % 2],), cases=proof_cases).check(number, bar=False)
+    assert report.passed, report.render()
+    assert all(case.status == "pass" for case in report.cases)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_iteration_is_right_in_every_case(number: int, dtype: str) -> None:
+    report = check.Emulated(dtypes=(dtype,)).check(number, bar=False)
+    assert report.passed, report.render()
+    fixed = load_iteration(number).row_stride != 0
+    assert any(case.status == "not_applicable" for case in report.cases) == fixed
+
+
+@pytest.mark.parametrize(("number", "refused"), [(15, 0), (16, 2)])
+def test_quick_cases_are_short_and_count_what_is_refused(
+    number: int, refused: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert check.main([str(number), "--backend", "emulator", "--quick"]) == 0
     printed = capsys.readouterr().out
-    refused = 2 if number == 16 else 0
     assert "4 cases, 0 failed" in printed
     assert printed.count("1 correctly rejected") == refused
 
@@ -114,7 +134,7 @@ def test_every_bar_has_an_end_and_gets_there(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("number", range(1, 17))
+@pytest.mark.parametrize("number", NUMBERS)
 def test_the_committed_reading_follows_from_the_ptx(number: int) -> None:
     assert emulator_counters.read_kernel(number) == load_reading().of(number)
 

@@ -275,7 +275,6 @@ def test_whoever_has_the_largest_maximum(fill: Fill) -> None:
     assert found.blocks == 3 * SPLIT_LENGTH // TILE
 
 
-@pytest.mark.slow
 def test_another_order_of_warps_gives_the_same_bits() -> None:
     """The parts are added in the order of ranks, in whatever order they finish; only the first cluster runs."""
     one = launched(SPLIT, (1, 6 * TILE - 7, 1))[1][3].view(np.uint16)

@@ -44,7 +44,6 @@ def entry_of(kernels: Path = KERNELS, number: int = NUMBER) -> CubinEntry:
     return compile_many([(iteration, iteration.configs["a100"], "sm_80")], kernels=kernels)[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arch", LOCK_ARCHES)
 def test_the_committed_lock_holds(arch: str) -> None:
     differences = verify(arch)

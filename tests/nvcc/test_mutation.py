@@ -57,7 +57,6 @@ def kind_of(opcode: str, known: set[str]) -> str:
     return next((kind for kind in known if f"{opcode}.".startswith(f"{kind}.")), opcode)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", NUMBERS)
 def test_every_deletion_is_caught_and_the_kernel_itself_is_clean(number: int) -> None:
     verdicts = list(mutation.verify([number]))

@@ -18,7 +18,6 @@ KILLS = os.environ.get("FLASHLADDER_FAULTS") or "10"
 
 
 @pytest.mark.nvcc
-@pytest.mark.slow
 def test_nothing_is_lost_or_doubled_by_kills_at_random_moments(tmp_path: Path) -> None:
     log = tmp_path / "faults.txt"
     sweep_faults.main(["--kills", KILLS, "--seed", SEED, "--log", str(log)])  # its lines are shown when it fails

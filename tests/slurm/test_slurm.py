@@ -114,7 +114,6 @@ def log_of(out: Path, job: str, task: int) -> str:
 
 
 @pytest.mark.nvcc
-@pytest.mark.slow
 def test_killed_task_drained_node_lost_submitter_nothing_lost_or_doubled(
     slurm: Cluster, submit: Callable[..., Submitter], tmp_path: Path
 ) -> None:
@@ -177,7 +176,6 @@ def test_killed_task_drained_node_lost_submitter_nothing_lost_or_doubled(
 
 
 @pytest.mark.nvcc
-@pytest.mark.slow
 def test_the_end_of_its_time_puts_a_task_back_and_scancel_does_not(
     slurm: Cluster, submit: Callable[..., Submitter], tmp_path: Path
 ) -> None:

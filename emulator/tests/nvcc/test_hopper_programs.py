@@ -60,7 +60,6 @@ def test_a_mismatch_is_seen() -> None:
     assert text == "bulk-load: 1 of 4 differ, first 2: expected 2.0, found 5.0"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_every_deletion_is_caught_or_listed(file: str) -> None:
     names = [name for name in kernels() if name.startswith(f"{file}-")]
