@@ -18,12 +18,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 import hashlib
+import json
 import os
 from pathlib import Path
+import platform
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 import nox
@@ -103,8 +106,25 @@ def install(session: nox.Session, *names: str, torch: bool = True, venv: Path | 
             pip_install(session, *["--reinstall"] * broken, "--python", str(venv), *chosen)
     if EMULATED & {*names}:
         editable(session, venv, "./emulator")
+    if torch:
+        share_bytecode(venv)
     lines = [digest.hexdigest(), str(venv), *sorted(installed(venv))]
     (venv / STAMP).write_text("\n".join(lines), encoding="utf-8")
+
+
+def share_bytecode(venv: Path) -> None:
+    """Links what Python compiled of torch for `nox -s reproduce` into `venv`, where both have the same file.
+
+    Without it the first import in each environment compiles a thousand files: two seconds.
+    """
+    other = ROOT / ".nox" / "reproduce"
+    for compiled in other.glob("lib/python*/site-packages/torch/**/*.pyc"):
+        source = compiled.parent.parent / f"{compiled.name.partition('.')[0]}.py"
+        mine = venv / compiled.relative_to(other)
+        theirs = venv / source.relative_to(other)
+        if theirs.is_file() and source.is_file() and theirs.samefile(source) and not mine.exists():
+            mine.parent.mkdir(exist_ok=True)
+            os.link(compiled, mine)
 
 
 def stamped(venv: Path) -> list[str]:
@@ -171,6 +191,7 @@ def reproduce(session: nox.Session) -> None:
     """
     install(session, "build", "analysis")
     session.run("python", "-m", "flashladder.build", "--all", *session.posargs)
+    session.run("python", "-c", "import torch")  # compiles its modules for all environments, see `share_bytecode`
     build_each(session)
     session.run("python", "-m", "flashladder.build.wheel")
     session.run("python", "-m", "flashladder.gate.reproduce")
@@ -230,6 +251,31 @@ def exhaustive(session: nox.Session) -> None:
 def spread() -> tuple[str, ...]:
     """Options of pytest for a process more than there are CPUs."""
     return ("-n", str(len(os.sched_getaffinity(0)) + 1), "--dist", "worksteal")
+
+
+@nox.session(venv_backend="none")
+def times(session: nox.Session) -> None:
+    """Times README's two commands on a fresh clone: results/times.json.
+
+    Each runs twice, after an empty `build/` and after a full one. The machine must have nothing else to do.
+    """
+    refuse_others(session)
+    seconds: dict[str, dict[str, float]] = {"reproduce": {}, "tests": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        session.run("git", "clone", "--quiet", str(ROOT), folder, external=True)
+        for number in ("first", "second"):
+            for command, found in seconds.items():
+                started = time.monotonic()
+                session.run(sys.executable, "-m", "nox", "-f", f"{folder}/noxfile.py", "-s", command, external=True)
+                found[number] = round(time.monotonic() - started, 1)
+                session.log(f"{command}, {number} run: {found[number]} s")
+    commit = session.run("git", "rev-parse", "HEAD", external=True, silent=True)
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    facts = {"schema_version": 1, "kind": "command-times", "commit": str(commit).strip(), "seconds": seconds}
+    facts |= {"cpu": cpu[1] if cpu else platform.machine(), "cpus": len(os.sched_getaffinity(0))}
+    facts |= {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version()}
+    (ROOT / "results" / "times.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    session.log("written: results/times.json; next: invoke report, which puts it into README")
 
 
 @nox.session

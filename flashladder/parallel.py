@@ -46,14 +46,16 @@ class Bar(tqdm):  # type: ignore[type-arg]  # it is generic in its stubs alone
     def __init__(self, *items: Any, **options: Any) -> None:
         """As tqdm does. In a log the first line comes after `LOG_S` seconds, so that quick work prints none."""
         self.in_log = not sys.stderr.isatty()
-        in_log = {"mininterval": LOG_S, "delay": LOG_S, "miniters": 1, "file": io.StringIO()} if self.in_log else {}
+        self.next_line = time.time() + LOG_S
+        in_log = {"delay": LOG_S, "miniters": 1, "file": io.StringIO()} if self.in_log else {}
         super().__init__(*items, **{"leave": False, **in_log, **options})
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """Draws the bar, or writes the line."""
         if not self.in_log:
             super().display(msg, pos)
-        elif msg != "" and 0 < (done := int(self.n)) < (total := int(self.total or 0)):
+        elif msg != "" and 0 < (done := int(self.n)) < (total := int(self.total or 0)) and time.time() > self.next_line:
+            self.next_line = time.time() + LOG_S
             left = (total - done) * (time.time() - self.start_t) / done
             print(f"{self.desc}: {done} of {total}, about {left:.0f} s left", file=sys.stderr, flush=True)
 

@@ -23,11 +23,11 @@ from flashladder.files import read_text, relative, require_file_or_nothing, writ
 from flashladder.ladder.selection import FASTEST
 from flashladder.parallel import tune_gc
 from flashladder.paths import RESULTS, ROOT
-from flashladder.report import accuracy, counters, plot, sweeps, tables
+from flashladder.report import accuracy, counters, plot, sweeps, tables, times
 from flashladder.report.data import Ladder, collect, fastest
 
 REPORT = RESULTS / "report"
-BEGIN, END = "<!-- progression:begin -->", "<!-- progression:end -->"
+PROGRESSION, TIMES = "progression", "times"  # what README's markers are about
 PLOT = "progression"
 
 
@@ -55,7 +55,8 @@ def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
     ranked = {machine.key: ladder.ranking(machine) for machine in ladder.machines}
     report[root / "configs" / FASTEST.name] = fastest(results, ranked).encode()
     block = "\n".join([tables.readme_block(ladder), "", *sweeps.headlines(results)]).rstrip()
-    return report | counters.speed(root) | {readme: between_markers(read_text(readme), block).encode()}
+    text = between_markers(read_text(readme), PROGRESSION, block)
+    return report | counters.speed(root) | {readme: between_markers(text, TIMES, times.sentence(results)).encode()}
 
 
 def pages(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
@@ -65,12 +66,13 @@ def pages(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
     return {root / "results" / "report" / INDEX: page(ladder, root)}
 
 
-def between_markers(text: str, block: str) -> str:
-    """Replaces what stands between the two markers; FlashladderError unless each is there once, in order."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise FlashladderError("markers of the generated table", where="README.md", expected=f"{BEGIN} ... {END}")
-    head, rest = text.split(BEGIN)
-    return f"{head}{BEGIN}\n{block.strip()}\n{END}{rest.split(END)[1]}"
+def between_markers(text: str, about: str, block: str) -> str:
+    """Replaces what stands between two markers; FlashladderError unless each is there once, in order."""
+    begin, end = f"<!-- {about}:begin -->", f"<!-- {about}:end -->"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise FlashladderError("markers of what is generated", where="README.md", expected=f"{begin} ... {end}")
+    head, rest = text.split(begin)
+    return f"{head}{begin}\n{block.strip()}\n{end}{rest.split(end)[1]}"
 
 
 def stale(files: Mapping[Path, bytes]) -> list[str]:

@@ -18,7 +18,8 @@ from flashladder.results.published import PUBLISHED
 from tests.null.ladder_fixture import TIMED, Fixture, make
 from tests.typed import command
 
-README = f"# x\n\n{report.BEGIN}\nold\n{report.END}\n\nrest\n"
+BEGIN, END = "<!-- progression:begin -->", "<!-- progression:end -->"
+README = f"# x\n\n{BEGIN}\nold\n{END}\n\nrest\n<!-- times:begin -->\nlong ago\n<!-- times:end -->\n"
 
 
 def rising(number: int) -> float:
@@ -73,10 +74,10 @@ def test_the_same_cell_in_two_files_is_an_error(measured: Fixture, tmp_path: Pat
         report_data.collect(folder)
 
 
-@pytest.mark.parametrize("text", ["none", report.BEGIN, f"{report.END} {report.BEGIN}", README + README])
+@pytest.mark.parametrize("text", ["none", BEGIN, f"{END} {BEGIN}", README + README])
 def test_missing_markers_are_an_error(text: str) -> None:
-    with pytest.raises(FlashladderError, match="markers of the generated table"):
-        report.between_markers(text, "new")
+    with pytest.raises(FlashladderError, match="markers of what is generated"):
+        report.between_markers(text, "progression", "new")
 
 
 SLOW_SWEEPS = ("ablation.json.gz", "toolchain.json.gz", "tune.json.gz")  # slow to draw; test_variants covers them
