@@ -6,7 +6,7 @@ of COLUMNS, and 80 in a pipe. Run: ``COLUMNS=60 invoke list``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 import csv
 import io
@@ -15,11 +15,14 @@ import shutil
 import sys
 import textwrap
 from threading import Timer
+from typing import TypeVar
 
 LEAST = 40  # columns; a narrower terminal breaks the lines itself
 GAPS = (2, 1)  # blanks between columns; the first that fits is used
 
 Row = Sequence[str]
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
 
 def terminal_width() -> int:
@@ -90,6 +93,14 @@ def _lines(row: Row, widths: Sequence[int], gap: int, right: Collection[int]) ->
 def listed(names: Sequence[str]) -> str:
     """Joins the names as ``a, b and c``."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Lists of the items with equal keys, in the order of each key's first item."""
+    found: dict[Key, list[Item]] = {}
+    for one in items:
+        found.setdefault(key(one), []).append(one)
+    return found
 
 
 def csv_records(lines: Iterable[str]) -> list[dict[str, str]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flashladder.columns import grouped
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
 from flashladder.names import DTYPES, PUBLISHED_GPU
 from flashladder.report import page
 from flashladder.report.book import Book
-from flashladder.report.data import Timed, grouped
+from flashladder.report.data import Timed
 from flashladder.report.page import GROUND, MARKERS, SERIES, Block, Cell, Column, Panel, Table, draw, line
 from flashladder.report.tables import DASH
 from flashladder.results.schema import Summary, kernel_key

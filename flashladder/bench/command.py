@@ -236,12 +236,8 @@ def ranking(result: BenchResult, most: int = 8) -> str:
 
     Configurations with fewer than `min_pairs` pairs come last: with the number of pairs instead of an interval.
     """
-    groups: dict[tuple[int, str, int], list[Summary]] = {}
-    for summary in result.summaries:
-        if summary.kernel in result.references:
-            continue
-        number = result.kernels[summary.kernel].iteration
-        groups.setdefault((number, summary.dtype, summary.shape.seq_len), []).append(summary)
+    kernels, mine = result.kernels, (one for one in result.summaries if one.kernel not in result.references)
+    groups = columns.grouped(mine, lambda one: (kernels[one.kernel].iteration, one.dtype, one.shape.seq_len))
     lines = ["tuning only: time the winner again in a fresh process before reporting it"]
     for (number, dtype, seq_len), found in groups.items():
         lines.append(f"iteration {number}, {dtype}, S={seq_len}: best {min(most, len(found))} of {len(found)}")
