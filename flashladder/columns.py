@@ -51,13 +51,10 @@ def natural_width(rows: Sequence[Row], gap: int = GAPS[0]) -> int:
 def table(
     rows: Sequence[Row], limit: int | None, right: Collection[int] = (), wrapped: Collection[int] = ()
 ) -> list[str]:
-    """Aligns the rows, in lines of at most `limit` columns if the words are short enough.
+    """Aligns rows of equally many cells, in lines of at most `limit` columns (None: any) if the words are short enough.
 
-    Args:
-        rows: cells; every row has the same number.
-        limit: columns; None: as many as the table needs.
-        right: indices of the columns that are aligned to the right.
-        wrapped: indices of the columns whose cells may be broken between words; the widest is narrowed first.
+    `right` are the indices of the columns that are aligned to the right, `wrapped` of those whose cells may be broken
+    between words, the widest first.
     """
     widths, limit = _widths(rows), sys.maxsize if limit is None else limit
     least = {column: max(len(word) for row in rows for word in row[column].split() or [""]) for column in wrapped}

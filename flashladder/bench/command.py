@@ -310,11 +310,7 @@ def _first_difference(what: str, mine: object, theirs: object) -> tuple[str, obj
 
 
 def on_this_gpu(options: argparse.Namespace, measure: Callable[[argparse.Namespace, Device], object]) -> None:
-    """Calls `measure` with the GPU locked.
-
-    Raises:
-        FlashladderError: no such iteration, no GPU, another process uses it, or the budget was spent too early.
-    """
+    """Calls `measure` with the GPU locked; `FlashladderError`: no such iteration, no free GPU, or no budget left."""
     options.numbers = [one.number for one in load_all()] if options.all else options.numbers
     for number in options.numbers:
         load_iteration(number)  # reports a wrong number before a missing GPU

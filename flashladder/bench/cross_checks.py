@@ -395,11 +395,7 @@ def warm_up(launches: Launches) -> None:
 
 
 def ask_nvbench(cells: Sequence[Rounds], timeout_s: float) -> list[Opinion]:
-    """NVBench's times of all cells, from one process.
-
-    Raises:
-        FlashladderError: it is not installed, failed, or wrote an unreadable file.
-    """
+    """NVBench's times of all cells, from one process; `FlashladderError`: not installed, failed, unreadable file."""
     try:
         version = metadata.version("cuda-bench")
         metadata.version("cuda-bindings")

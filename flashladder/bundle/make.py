@@ -173,11 +173,7 @@ def kernels_of(grid: Grid) -> set[Kernel]:
 
 
 def collect(numbers: Sequence[int], grids: Sequence[Grid], arches: Sequence[str]) -> Kernels:
-    """Builds the kernels of iterations and of further grids.
-
-    Raises:
-        FlashladderError: a build failed, or nothing runs on these architectures.
-    """
+    """Builds the kernels of iterations and grids; `FlashladderError`: a build failed, or nothing runs on `arches`."""
     ladder = [load_description(str(number)) for number in numbers]
     own = {(one.description, "", config.short_form()) for one in ladder for config in select_configs(one, KEY)}
     more = {kernel for grid in grids if grid.mode != "emulator" for kernel in kernels_of(grid)}

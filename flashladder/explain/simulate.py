@@ -126,16 +126,9 @@ class Step:
 
 
 def steps_of(instructions: Sequence[Instruction], text: bytes, chip: Chip, conflicts: float = 1.0) -> tuple[Step, ...]:
-    """Instructions as steps.
+    """Instructions, in the order in which a warp runs them, as steps; `FlashladderError` for an unknown opcode.
 
-    Args:
-        instructions: in the order in which a warp runs them.
-        text: the kernel's ``.text`` section.
-        chip: the SM.
-        conflicts: wavefronts of an ldmatrix over those without bank conflicts.
-
-    Raises:
-        FlashladderError: an opcode that the model does not know.
+    `text` is the kernel's ``.text`` section, `conflicts` the wavefronts of an ldmatrix over those without conflicts.
     """
     known = {one.address: _step(one, text, chip, conflicts) for one in dict.fromkeys(instructions)}
     return tuple(known[one.address] for one in instructions)
@@ -417,14 +410,8 @@ def simulate(
 ) -> Rounds:
     """Repeats `steps` in every warp of one SM.
 
-    Args:
-        steps: one round: a KV block, or a CTA from its first instruction to its last.
-        chip: the SM.
-        ctas: resident CTAs.
-        warps: warps of each CTA.
-        rounds: counted rounds of every warp.
-        skipped: rounds before these.
-        apart: clocks between the starts of two CTAs.
+    `steps` are one round: a KV block, or a CTA from its first instruction to its last. The SM holds `ctas` of `warps`
+    warps each, which start `apart` clocks after each other. It counts `rounds` of every warp, after `skipped` ones.
 
     Raises:
         FlashladderError: warps wait at a barrier that others never reach.

@@ -579,11 +579,7 @@ def time_on_this_gpu(sample: Sample) -> BenchResult:
 
 
 def rerun_here(path: Path | None, n_cells: int, seed: int) -> Outcome:
-    """What ``invoke verify --rerun`` does.
-
-    Raises:
-        FlashladderError: as `rerun` and `file_to_rerun`. A missing GPU is reported before any file is read.
-    """
+    """``invoke verify --rerun``; errors as `rerun` and `file_to_rerun`, of a missing GPU before any file is read."""
     from flashladder.gpu.device import open_device
 
     if path is not None:

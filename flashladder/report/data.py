@@ -313,12 +313,9 @@ class Ladder:
         return {name: [one.number for one in own] for name, own in every.items()}
 
     def rows(self, machine: Machine | None, dtype: str, configs_of: str | None = None) -> tuple[Row, ...]:
-        """One row per iteration.
+        """One row per iteration, as measured on `machine` (None: a table without measurements).
 
-        Args:
-            machine: where it was measured; None for a table without measurements.
-            dtype: fp16 or bf16.
-            configs_of: key of the GPU whose configurations are shown; None: those that the machine's GPU runs.
+        `configs_of`: key of the GPU whose configurations are shown; None: those that the machine's GPU runs.
         """
         key = configs_of or (machine.configs_of if machine else PUBLISHED_GPU)
         default_arch = machine.gpu.arch if machine else PUBLISHED_ARCH

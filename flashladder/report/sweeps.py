@@ -290,11 +290,7 @@ RANKED = (
 
 
 def tuning_pages(path: Path) -> dict[str, bytes]:
-    """The files of the tuning run whose rungs are in `path`, by suffix: md, csv, svg, png.
-
-    Raises:
-        FlashladderError: the document of the rungs or of the finals is missing, or is not of a tuning run.
-    """
+    """Files of a tuning run by suffix (md, csv, svg, png); `FlashladderError`: rungs or finals are missing or wrong."""
     rungs, finals = documents(path)
     try:
         rows = rows_of(rungs)
