@@ -98,11 +98,17 @@ def forward(
 ) -> ptxemu.Result:
     """Runs one forward pass; it writes O in place, and so does a wrong kernel with an input.
 
-    `config` decides the dtype of Q, K, V and O, all of one shape. `kernel` is another kernel with the same parameters
-    (a mutant), instead of the iteration's own. `multiprocessors`: of the emulated GPU, the most CTAs of a persistent
-    kernel, which splits tiles if they are few. Only the `first` CTAs or clusters run; the others write nothing to O.
-    Other arguments are those of `ptxemu.Kernel.launch`: bytes of a slice, a function that is called with the number of
-    warp instructions now and then, the order of warps.
+    Args:
+        iteration: whose kernel runs.
+        config: one of its configurations; decides the dtype.
+        tensors: Q, K, V and O, all of one shape.
+        kernel: another kernel with the same parameters (a mutant), instead of the iteration's own.
+        observers: counters, race detector.
+        memory_budget: bytes of a slice, see `ptxemu.Kernel.launch`.
+        progress: called with the number of warp instructions now and then.
+        multiprocessors: of the emulated GPU: the most CTAs of a persistent kernel, which splits tiles if they are few.
+        first: run only so many CTAs or clusters; the others write nothing to O.
+        schedule: the order of warps, see `ptxemu.Kernel.launch`.
 
     Raises:
         FlashladderError: a tensor violates the kernel's contract.
