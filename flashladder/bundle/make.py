@@ -239,11 +239,7 @@ def pinned(lock: str, python: str) -> list[str]:
 
 
 def packages(python: str, tags: Sequence[str], kept: Path = KEPT) -> list[Path]:
-    """The wheels that a Python (``3.12``) needs beside torch, fetched unless they are kept.
-
-    Raises:
-        FlashladderError: pip is missing, or it cannot fetch one of them.
-    """
+    """The wheels that a Python (``3.12``) needs beside torch, kept or fetched; `FlashladderError`: no pip, no wheel."""
     lines = pinned(read_text(LOCK), python)
     folder = kept / f"wheels-{sha256(repr((lines, python, tuple(tags))))[:12]}"
     if folder.is_dir():
