@@ -287,11 +287,7 @@ def add_show(parser: argparse.ArgumentParser) -> None:
 
 
 def require_same(path: Path, facts: Iterable[tuple[str, object, object]]) -> None:
-    """Refuses a file that this run cannot continue; `facts`: name, this run's value, the file's value.
-
-    Raises:
-        FlashladderError: names the first difference, also inside mappings and models.
-    """
+    """Raises `FlashladderError` for the first difference in or inside `facts`: name, this run's value, the file's."""
     for fact, mine, theirs in facts:
         if mine != theirs:
             name, expected, found = _first_difference(fact, mine, theirs)
