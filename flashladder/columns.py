@@ -43,9 +43,9 @@ def hanging(head: str, text: str) -> str:
     )
 
 
-def natural_width(rows: Sequence[Row], gap: int = GAPS[0]) -> int:
+def natural_width(rows: Sequence[Row]) -> int:
     """The number of columns that the table takes when no cell is wrapped."""
-    return sum(_widths(rows)) + gap * (len(rows[0]) - 1)
+    return sum(_widths(rows)) + GAPS[0] * (len(rows[0]) - 1)
 
 
 def table(
