@@ -42,6 +42,16 @@ CONFIG = (
 )
 JSON = "print JSON, for scripts"
 FILES_ARCH = f"sm_XX (default: {DEFAULT_ARCH} or sm_90a; of a file without --kernel: all)"
+LAUNCH = {
+    "iteration": STEP,
+    "seq-len": "positions (default: 256)",
+    "batch": "samples (default: 1)",
+    "heads": "heads (default: 1)",
+    "dtype": "fp16 or bf16 (default: the configuration's)",
+    "config": CONFIG,
+    "seed": "seed of the inputs (default: 0)",
+    "json": JSON,
+}
 GPU = f"a file of configs/gpus, such as h200 (default: {PUBLISHED_GPU})"
 
 
@@ -52,11 +62,7 @@ def leave(code: int) -> None:
 
 
 def step(text: str) -> str:
-    """The number of an iteration, checked before anything slow is imported.
-
-    Raises:
-        FlashladderError: there is no such iteration.
-    """
+    """The number of an iteration, checked before anything slow is imported; `FlashladderError` if there is none."""
     from flashladder.ladder.iteration import load_iteration, no_such_iteration
 
     if not (text.isascii() and text.isdigit()):
@@ -217,18 +223,11 @@ def check(
 @task(
     auto_shortflags=False,  # -h is for help, not for heads
     help={
-        "iteration": STEP,
-        "seq-len": "positions (default: 256)",
-        "batch": "samples (default: 1)",
-        "heads": "heads (default: 1)",
-        "dtype": "fp16 or bf16 (default: the configuration's)",
-        "config": CONFIG,
+        **LAUNCH,
         "multiprocessors": "number of SMs, for persistent kernels (default: 132)",
         "counters": "Nsight Compute's counters, and the source lines with bank conflicts",
         "hazards": "look for races and missing waits",
         "memory-budget": "registers and shared memory (default: 1GiB)",
-        "seed": "seed of the inputs (default: 0)",
-        "json": JSON,
     },
 )
 def emulate(
@@ -545,19 +544,12 @@ def cfg(
 @task(
     auto_shortflags=False,  # -h is for help, not for heads
     help={
-        "iteration": STEP,
-        "seq-len": "positions (default: 256)",
-        "batch": "samples (default: 1)",
-        "heads": "heads (default: 1)",
-        "dtype": "fp16 or bf16 (default: the configuration's)",
-        "config": CONFIG,
+        **LAUNCH,
         "input": "normal (default), or with a readable result: range (S[i,j] = 1000 i + j), identity (O = V), ones (V)",
         "show": f"print values of one of {', '.join(INTERMEDIATES)}",
         "block": "for --show: the KV block (default: the first that differs, else the first visited)",
         "at": "for --show: first ROW,COLUMN (default: where it differs, else 0,0)",
-        "seed": "seed of the inputs (default: 0)",
         "sanitize": "also run compute-sanitizer's four tools, on a GPU with the iteration's build",
-        "json": JSON,
     },
 )
 def trace(

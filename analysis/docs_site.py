@@ -87,11 +87,7 @@ def settled(page: str, text: str, listed: Sequence[str]) -> str:
 
 
 def stage(folder: Path = STAGE) -> tuple[int, int]:
-    """Fills `folder` with ``pages/`` and ``mkdocs.yml``; how many pages, and how many other files they lead to.
-
-    Raises:
-        CheckFailed: a link leads nowhere.
-    """
+    """Fills `folder` with ``pages/`` and ``mkdocs.yml``; counts pages and other files. `CheckFailed`: a dead link."""
     shutil.rmtree(folder, ignore_errors=True)
     headings = pages()
     listed = {page: None for below in headings.values() for page in below}

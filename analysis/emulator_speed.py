@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from flashladder.files import dump_json, relative, write_atomic
 from flashladder.paths import ROOT
 from flashladder.report.counters import SAMPLES

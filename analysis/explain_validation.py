@@ -12,15 +12,12 @@ committed predictions; ``--check`` compares that rendering, exit code 1 when sta
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 import random
 import statistics
-import sys
 from typing import TYPE_CHECKING
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from flashladder import parallel
 from flashladder.columns import markdown
@@ -81,19 +78,16 @@ def predicted(job: Job) -> Predicted:
     return explain(str(number), gpu, config, SEQ_LEN).data
 
 
-def drawn_kernels(gpu: str) -> list[tuple[int, str]]:
-    """Iterations and configurations drawn from a GPU's tuning run, always the same ones."""
-    timed = sorted(percentages(RESULTS / gpu / TUNING, SEQ_LEN))
-    found = random.Random(0).sample(timed, DRAWN)  # noqa: S311 - the same draw every time
-    return [(int(key.partition(" ")[0]), key.partition(" ")[2]) for key in sorted(found)]
-
-
 def predictions() -> Predictions:
     """The model's answers for the published ladder on every GPU."""
     followed = [one for one in load_all() if one.family.warps_alike]  # the model has one warp for all
     numbers = [one.number for one in followed if all(gpu in one.configs for gpu in ("a100", "rtx3090", "h200"))]
     ladder: list[Job] = [(gpu, number, None) for gpu in GPUS for number in numbers]
-    others: list[Job] = [(gpu, number, config) for gpu in TUNED for number, config in drawn_kernels(gpu)]
+    others: list[Job] = []
+    for gpu in TUNED:
+        timed = sorted(percentages(RESULTS / gpu / TUNING, SEQ_LEN))
+        drawn = random.Random(0).sample(timed, DRAWN)  # noqa: S311 - the same draw every time
+        others += [(gpu, int(key.partition(" ")[0]), key.partition(" ")[2]) for key in sorted(drawn)]
     jobs = [*ladder, *others]
     found = dict(zip(jobs, parallel.over(predicted, jobs, "predicted"), strict=True))
     return Predictions(
@@ -128,11 +122,7 @@ def compare(predictions: Predictions, gpu: str) -> Compared | None:
 
 
 def compare_tuned(predictions: Predictions, gpu: str) -> Compared:
-    """Predicted against measured on kernels of a GPU's tuning run.
-
-    Raises:
-        FlashladderError: the run is missing, malformed, or lacks one of the kernels.
-    """
+    """Predicted against measured on a tuning run; `FlashladderError`: it is missing, malformed, or lacks a kernel."""
     path = RESULTS / gpu / TUNING
     actual = percentages(path, predictions.seq_len)
     pairs: dict[int | str, tuple[float, float]] = {}
@@ -230,7 +220,7 @@ def rendered(data: Predictions) -> Iterator[tuple[Path, bytes]]:
     yield from ((REPORT / f"explain.{suffix}", picture) for suffix, picture in pictures.items())
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Predicts, renders, or compares."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--render", action="store_true", help="from the committed predictions")
@@ -248,4 +238,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

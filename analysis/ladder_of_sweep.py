@@ -18,11 +18,7 @@ from flashladder.results.schema import A_A, BenchResult
 
 
 def part_of(result: BenchResult, numbers: Sequence[int]) -> BenchResult:
-    """The groups of these iterations and of FA2 beside itself.
-
-    Raises:
-        FlashladderError: one of them was not timed, or FA2 beside itself was not.
-    """
+    """The groups of these iterations and of FA2 beside itself; `FlashladderError` if one of them was not timed."""
     timed = {kernel.iteration for kernel in result.kernels.values()}
     if missing := sorted(set(numbers) - timed):
         raise FlashladderError("not timed in this sweep", expected=f"some of {sorted(timed)}", found=missing[0])

@@ -30,13 +30,6 @@ def kernels() -> list[Linked]:
     return [linked(step, step.configs[PUBLISHED_GPU], DEFAULT_ARCH) for step in steps]
 
 
-def require_fresh(text: bytes) -> None:
-    """Raises `CheckFailed` unless the committed page holds what `text` does; another zlib packs it otherwise."""
-    found = PAGE.read_bytes() if PAGE.is_file() else b""
-    if not found or frame(found) != frame(text) or read_document(found) != read_document(text):
-        raise CheckFailed("stale linked view", where=relative(PAGE), hint=f"run: {PROGRAM}")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Writes or compares the page."""
     parser = Parser(prog=PROGRAM, description="Writes the linked view of the ladder.")
@@ -44,10 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     with one_line_errors():
         text = page(kernels())
-        if options.check:
-            require_fresh(text)
-        else:
+        found = PAGE.read_bytes() if PAGE.is_file() else b""
+        if not options.check:
             print(relative(write_atomic(PAGE, text)))
+        elif not found or frame(found) != frame(text) or read_document(found) != read_document(text):
+            raise CheckFailed("stale linked view", where=relative(PAGE), hint=f"run: {PROGRAM}")
     return 0
 
 

@@ -32,11 +32,6 @@ NOTICED = {"killed", "timeout", "segfault"}
 Settings = Mapping[str, Any]
 
 
-def sampled(mutants: Sequence[str], seed: int, size: int | None) -> list[str]:
-    """The `size` mutants whose names hash lowest with `seed`, or all (None)."""
-    return sorted(mutants, key=lambda name: sha256(f"{seed}\n{name}"))[:size]
-
-
 def planted(tree: Path, modules: Sequence[str]) -> list[str]:
     """The names of all mutants that mutmut would plant in the files of `tree` that match `modules`."""
     from mutmut.mutation.file_mutation import mutate_file_contents
@@ -90,11 +85,12 @@ def tried(tree: Path, mutants: Sequence[str]) -> dict[str, str]:
 
 
 def judge(name: str, settings: Settings, size: int | None) -> float:
-    """Tries one room and prints its survivors; the share that tests noticed, in percent."""
+    """Tries `size` mutants of one room (None: all) and prints its survivors; the percentage that tests noticed."""
     room, tree = settings["rooms"][name], TREES / name
     prepare(tree, room, settings)
     mutants = planted(tree, room["modules"])
-    outcome = tried(tree, sampled(mutants, settings["seed"], size))
+    by_hash = sorted(mutants, key=lambda name: sha256(f"{settings['seed']}\n{name}"))
+    outcome = tried(tree, by_hash[:size])
     for mutant, status in outcome.items():
         if status not in NOTICED:
             print(f"{status}: {mutant}", flush=True)

@@ -54,12 +54,12 @@ def _word(text: str) -> Op:
 
 
 def _mma(kind: str) -> Op:
-    c = ", ".join(f"%c{{i}}_{part}" for part in range(4))
+    parts = tuple(f"%c{{i}}_{part}" for part in range(4))
+    c = ", ".join(parts)
     text = (
         f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{{{{c}}}}}, "
         f"{{{{%a0, %a1, %a2, %a3}}}}, {{{{%a4, %a5}}}}, {{{{{c}}}}};"
     )
-    parts = tuple(f"%c{{i}}_{part}" for part in range(4))
     return Op(text, {"f32": parts}, tuple(f"mov.f32 {part}, %one;" for part in parts))
 
 
@@ -223,7 +223,8 @@ class Kernel:
             "setp.ne.u32 %more, %trip, 0;", "@%more bra loop;", "mov.u32 %sum, 0;", *self._sums(),
         ]  # fmt: skip
         lines = [line if line.endswith(":") else f"    {line}" for line in (*starts, *loop)]
-        head = HEAD.format(target=target) + "".join(f"    {line}\n" for line in self._declared())
+        declared = (f"    .reg .{kind} {', '.join(names)};\n" for kind, names in self._registers().items())
+        head = HEAD.format(target=target) + "".join(declared)
         return head + START.replace("SHARED", str(SHARED_BYTES)) + "\n".join(lines) + "\n" + END
 
     @property
@@ -243,20 +244,14 @@ class Kernel:
                 found.setdefault(kind, {}).update(dict.fromkeys(every))
         return found
 
-    def _declared(self) -> list[str]:
-        return [f".reg .{kind} {', '.join(names)};" for kind, names in self._registers().items()]
-
     def _sums(self) -> list[str]:
         """Everything computed goes into one word, which decides about a store that never happens."""
         lines = []
         for kind, names in self._registers().items():
             for name in names:
-                if kind == "f32":
-                    lines += [f"mov.b32 %lead, {name};", "xor.b32 %sum, %sum, %lead;"]
-                elif kind == "b32":
-                    lines.append(f"xor.b32 %sum, %sum, {name};")
-                else:
-                    lines += [f"cvt.u32.u64 %lead, {name};", "xor.b32 %sum, %sum, %lead;"]
+                if move := {"f32": "mov.b32", "b64": "cvt.u32.u64"}.get(kind):
+                    lines.append(f"{move} %lead, {name};")
+                lines.append(f"xor.b32 %sum, %sum, {'%lead' if move else name};")
         return lines
 
 

@@ -43,12 +43,6 @@ FORM += "`load_2_0_2_tiles`: 8-element tiles along the summed dimension that a w
 WHOLE, LOOP = Claim("total", "kernel", "equals"), Claim("total", "main_loop", "equals")
 
 
-def every_verdict() -> list[Verdict]:
-    """All verdicts that committed files give: machine code, PTX, GPUs' counters, the emulator's."""
-    measured = [one for path in emulated.counter_files() for one in emulated.hardware_claims(path)]
-    return [*verify(counts=read_counts()), *measured, *emulated.claims(emulated.load_reading())]
-
-
 def predictions(iteration: Iteration, verdicts: Sequence[Verdict]) -> Iterator[str]:
     """Each claim, with what was found in every place where it is judged."""
     for claim in iteration.expect.claims:
@@ -123,19 +117,7 @@ def configurations(iteration: Iteration) -> Iterator[str]:
 
 def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
     """Percent of FA2 on each measured machine, with the published configuration and with the machine's own."""
-    lines = list(_measured(iteration, ladder))
-    found = {gpu: ladder.published.find(iteration.number, gpu, "seq4096") for gpu in GPUS}
-    lines += [
-        f"- Published, {load_gpus()[gpu].title}: {one.value:g} % at S = 4096." for gpu, one in found.items() if one
-    ]
-    if iteration.unmeasured:
-        lines.append(f"- No timing of it counts yet: {iteration.unmeasured}")
-    untimed = f"- Nobody has timed it yet; `invoke bench {iteration.number}` does, on {iteration.family.needs}."
-    yield from lines or [untimed]
-
-
-def _measured(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
-    on_a100 = iteration.family.targets.serving(load_gpus()[PUBLISHED_GPU].arch) is not None
+    lines, on_a100 = [], iteration.family.targets.serving(load_gpus()[PUBLISHED_GPU].arch) is not None
     for machine in ladder.machines:
         published = "A100's configuration" if on_a100 else "configuration"
         for name, key in ((published, PUBLISHED_GPU), ("its own configuration", None)):
@@ -144,10 +126,19 @@ def _measured(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
                 continue  # already shown
             if row.measured is None or (at := row.headline) is None or row.measured.mean is None:
                 continue
-            yield (
+            lines.append(
                 f"- {machine.title}, {name} `{row.config}`: {at.pct:.1f} % of FA2 at S = 4096 "
                 f"({at.pct_low:.1f} to {at.pct_high:.1f}), {row.measured.mean.pct:.1f} % harmonic mean."
             )
+    found = {gpu: ladder.published.find(iteration.number, gpu, "seq4096") for gpu in GPUS}
+    lines += [
+        f"- Published, {load_gpus()[gpu].title}: {one.value:g} % at S = 4096." for gpu, one in found.items() if one
+    ]
+    if iteration.unmeasured:
+        lines.append(f"- No timing of it counts yet: {iteration.unmeasured}")
+    if not lines:
+        yield f"- Nobody has timed it yet; `invoke bench {iteration.number}` does, on {iteration.family.needs}."
+    yield from lines
 
 
 def render(iteration: Iteration, ladder: Ladder, verdicts: Sequence[Verdict]) -> str:
@@ -161,7 +152,9 @@ def render(iteration: Iteration, ladder: Ladder, verdicts: Sequence[Verdict]) ->
 
 def notes(ladder: Ladder) -> dict[Path, str]:
     """Every note by its file."""
-    verdicts = every_verdict()
+    verdicts = [*verify(counts=read_counts())]
+    verdicts += [one for path in emulated.counter_files() for one in emulated.hardware_claims(path)]
+    verdicts += emulated.claims(emulated.load_reading())
     return {NOTES / f"{one.number:02d}.md": render(one, ladder, verdicts) for one in ladder.iterations}
 
 

@@ -119,8 +119,10 @@ class Parser(argparse.ArgumentParser):
         """Prints one line and exits with 2."""
         from flashladder.located import closest
 
-        unknown = None if "unrecognized" in message else self._unknown_option()
-        if unknown:  # the likely cause: `--gird cpu` makes argparse miss `--grid` and reject `cpu`
+        known = [one for one in _words(self) if one.startswith("-")]
+        options = (word.partition("=")[0] for word in self.given if word.startswith("--") and word != "--")
+        unknown = next((word for word in options if not any(one.startswith(word) for one in known)), None)
+        if unknown and "unrecognized" not in message:  # `--gird cpu` makes argparse miss `--grid` and reject `cpu`
             message = f"unrecognized arguments: {unknown}"
         hint = None
         if found := _OFFENDING.search(message):
@@ -128,12 +130,6 @@ class Parser(argparse.ArgumentParser):
             hint = closest(word, [one for one in _words(self) if one.startswith("-") == word.startswith("-")])
         problem = FlashladderError(" ".join(message.split()), hint=hint or f"{self.prog} --help says more")
         self.exit(problem.exit_code, f"error: {problem}\n")
-
-    def _unknown_option(self) -> str | None:
-        """The first word that looks like an option but is not one."""
-        known = [one for one in _words(self) if one.startswith("-")]
-        options = (word.partition("=")[0] for word in self.given if word.startswith("--") and word != "--")
-        return next((word for word in options if not any(one.startswith(word) for one in known)), None)
 
 
 def _words(parser: argparse.ArgumentParser) -> list[str]:

@@ -6,7 +6,7 @@ of COLUMNS, and 80 in a pipe. Run: ``COLUMNS=60 invoke list``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 import csv
 import io
@@ -15,11 +15,14 @@ import shutil
 import sys
 import textwrap
 from threading import Timer
+from typing import TypeVar
 
 LEAST = 40  # columns; a narrower terminal breaks the lines itself
 GAPS = (2, 1)  # blanks between columns; the first that fits is used
 
 Row = Sequence[str]
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
 
 def terminal_width() -> int:
@@ -40,21 +43,18 @@ def hanging(head: str, text: str) -> str:
     )
 
 
-def natural_width(rows: Sequence[Row], gap: int = GAPS[0]) -> int:
+def natural_width(rows: Sequence[Row]) -> int:
     """The number of columns that the table takes when no cell is wrapped."""
-    return sum(_widths(rows)) + gap * (len(rows[0]) - 1)
+    return sum(_widths(rows)) + GAPS[0] * (len(rows[0]) - 1)
 
 
 def table(
     rows: Sequence[Row], limit: int | None, right: Collection[int] = (), wrapped: Collection[int] = ()
 ) -> list[str]:
-    """Aligns the rows, in lines of at most `limit` columns if the words are short enough.
+    """Aligns rows of equally many cells, in lines of at most `limit` columns (None: any) if the words are short enough.
 
-    Args:
-        rows: cells; every row has the same number.
-        limit: columns; None: as many as the table needs.
-        right: indices of the columns that are aligned to the right.
-        wrapped: indices of the columns whose cells may be broken between words; the widest is narrowed first.
+    `right` are the indices of the columns that are aligned to the right, `wrapped` of those whose cells may be broken
+    between words, the widest first.
     """
     widths, limit = _widths(rows), sys.maxsize if limit is None else limit
     least = {column: max(len(word) for row in rows for word in row[column].split() or [""]) for column in wrapped}
@@ -90,6 +90,14 @@ def _lines(row: Row, widths: Sequence[int], gap: int, right: Collection[int]) ->
 def listed(names: Sequence[str]) -> str:
     """Joins the names as ``a, b and c``."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Lists of the items with equal keys, in the order of each key's first item."""
+    found: dict[Key, list[Item]] = {}
+    for one in items:
+        found.setdefault(key(one), []).append(one)
+    return found
 
 
 def csv_records(lines: Iterable[str]) -> list[dict[str, str]]:

@@ -68,11 +68,7 @@ class Pins(BaseModel):
         return table.all + (table.debug if debug else table.release)
 
     def axis(self, cuda: str) -> str:
-        """`cuda` itself if it is one of `others`; empty for the pinned version.
-
-        Raises:
-            FlashladderError: no compiler of that version is pinned.
-        """
+        """`cuda` itself if it is one of `others`; empty for the pinned version; `FlashladderError` for any other."""
         if cuda in ("", self.cuda):
             return ""
         if cuda not in self.others:
@@ -203,11 +199,7 @@ def host_compiler_version(compiler: Path) -> str:
 
 
 def find_ninja() -> Path:
-    """ninja, from its wheel or else from PATH.
-
-    Raises:
-        FlashladderError: there is none.
-    """
+    """ninja, from its wheel or else from PATH; `FlashladderError` if there is none."""
     try:
         found = shutil.which("ninja", path=str(importlib.import_module("ninja").BIN_DIR))
     except ImportError:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from flashladder.columns import grouped
 from flashladder.files import files_in
 from flashladder.report import page
 from flashladder.report.book import Book
-from flashladder.report.data import grouped, plain
+from flashladder.report.data import plain
 from flashladder.report.page import Block, Cell, Table
 from flashladder.results.files import load_as
 from flashladder.results.schema import CaseResult, CheckResult, SanitizerResult

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from flashladder.ladder.config import KernelConfig
+from flashladder.columns import grouped
 from flashladder.ladder.gpus import load_gpus
 from flashladder.names import DTYPES, PUBLISHED_GPU
 from flashladder.report import page
 from flashladder.report.book import Book
-from flashladder.report.data import Timed, grouped
+from flashladder.report.data import Timed
 from flashladder.report.page import GROUND, MARKERS, SERIES, Block, Cell, Column, Panel, Table, draw, line
-from flashladder.report.tables import DASH
+from flashladder.report.sweeps import named
 from flashladder.results.schema import Summary, kernel_key
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ def table(book: Book, one: Timed, dtype: str) -> Table:
     for key in dict.fromkeys(name for name, of, _ in one.summaries if of == dtype):
         path, result = one.holding(key)
         kernel = result.kernels.get(key)
-        name = f"{kernel.iteration}{kernel.variant}" if kernel else key
-        brief = KernelConfig.parse(kernel.config).brief() if kernel else DASH
+        name, brief = named(key, result.kernels)
         row = [Cell(name, sort=kernel.iteration if kernel else None), Cell(brief)]
         found = [one.summaries.get((key, dtype, n)) for n in one.lengths]
         last = found[-1]

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ORDER, TITLE = 10, "How fast, beside what, and why"
-MEASURED = ("% of FA2", "95 %", "verdict", "h. mean")
-KINDS = {"verdict": "|short", "95 %": "|short"}
+MEASURED = ("% of FA2", "95 %|short", "verdict|short", "h. mean")
 BEST = 5  # steps of the first screen
 EXPLAINED = (
     "Percentages are of FA2's speed on the same GPU in the same process: 100 is FA2, more is better. Intervals include "
@@ -99,7 +98,7 @@ def table(book: Book, dtype: str, configs_of: str | None) -> Table:
     gpus = book.ladder.published.gpus if dtype == "fp16" else ()
     columns, groups, rows = page.columns("#", "Step|text"), [("", 2)], []
     for machine in book.machines:
-        columns += page.columns(*(title + KINDS.get(title, "") for title in MEASURED))
+        columns += page.columns(*MEASURED)
         groups.append((f"{machine.title}, measured", len(MEASURED)))
     for gpu in gpus:
         columns += page.columns("% of FA2", "h. mean")
@@ -121,8 +120,7 @@ def table(book: Book, dtype: str, configs_of: str | None) -> Table:
 
 def libraries(book: Book) -> Table:
     """What else computes attention on these GPUs, timed beside FA2 in the ladder's sweeps."""
-    columns = page.columns("GPU|text", "library|text", "version|text", "dtype|text")
-    columns += page.columns(*(title + KINDS.get(title, "") for title in MEASURED), "file|code")
+    columns = page.columns("GPU|text", "library|text", "version|text", "dtype|text", *MEASURED, "file|code")
     rows = [
         [
             Cell(one.title), Cell(TITLES[name]), Cell(reference.version or f"torch {reference.torch}"), Cell(dtype),
@@ -135,8 +133,8 @@ def libraries(book: Book) -> Table:
     return Table("libraries", f"Other libraries on the same cards at S = {HEADLINE_LENGTH}", columns, rows)
 
 
-def panel(book: Book, first: int, last: int, name: str, title: str) -> Panel:
-    """Percent of FA2 over some steps: measured lines with their intervals, published ones hollow."""
+def panel(book: Book, family: str, first: int, last: int) -> Panel:
+    """Percent of FA2 over the steps of a family: measured lines with their intervals, published ones hollow."""
     series: list[tuple[str, list[tuple[int, float, float, float]], bool]] = []
     for machine in book.machines:
         found = book.ladder.headlines(machine)
@@ -163,15 +161,7 @@ def panel(book: Book, first: int, last: int, name: str, title: str) -> Panel:
     told = (
         f"fp16, S = {HEADLINE_LENGTH}, d_head 128. Filled: measured ({days}), with 95 % intervals; hollow: published."
     )
-    return draw(name, title, told, series, fill)
-
-
-def panels(book: Book) -> list[Panel]:
-    """One panel for each family of kernels."""
-    return [
-        panel(book, own[0], own[-1], f"steps-{own[0]}", f"Steps {own[0]} to {own[-1]}, family {name}")
-        for name, own in book.ladder.families().items()
-    ]
+    return draw(f"steps-{first}", f"Steps {first} to {last}, family {family}", told, series, fill)
 
 
 def floors(book: Book) -> Table:
@@ -200,4 +190,5 @@ def content(book: Book) -> Sequence[Block]:
     main, *others = [table(book, dtype, of) for of in configs for dtype in DTYPES if book.machines or dtype == "fp16"]
     answers = first_screen(book, book.machines[0]) if book.machines else ()
     folded = [page.fold(one) for one in (*others, libraries(book), floors(book)) if one.rows]
-    return [*answers, panels(book), reasons(book, main), EXPLAINED, *folded]
+    panels = [panel(book, name, own[0], own[-1]) for name, own in book.ladder.families().items()]
+    return [*answers, panels, reasons(book, main), EXPLAINED, *folded]

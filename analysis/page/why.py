@@ -99,11 +99,7 @@ def heat_map(book: Book, gpu: str) -> Table:
 
 
 def linked(book: Book) -> list[dict[str, Any]]:
-    """The kernels of the linked view, with its files.
-
-    Raises:
-        FlashladderError: it shows other machine code or PTX than is locked.
-    """
+    """The kernels of the linked view, with its files; `FlashladderError` if these kernels are not what is locked."""
     path = book.results / "report" / LINKED
     document = read_document(path.read_bytes()) if path.is_file() else {"kernels": [], "files": []}
     for kernel in document["kernels"]:
@@ -188,10 +184,8 @@ def on_gpu(book: Book) -> Iterator[Table]:
             rows.append([page.step(kernel.iteration), Cell(kernel.config), *numbers])
         shape, gpu = result.shape, result.gpu.name.replace("NVIDIA ", "")
         caption = f"Counted by Nsight Compute on {gpu}: batch {shape.batch}, S = {shape.seq_len}, {shape.n_heads} heads"
-        columns = [
-            *page.columns("#", "configuration|code"),
-            *(Column(title, hint=name) for title, name in names.items()),
-        ]
+        columns = page.columns("#", "configuration|code")
+        columns += [Column(title, hint=name) for title, name in names.items()]
         yield Table(f"counters-{path.parent.name}", caption, columns, rows)
 
 

@@ -236,12 +236,8 @@ def ranking(result: BenchResult, most: int = 8) -> str:
 
     Configurations with fewer than `min_pairs` pairs come last: with the number of pairs instead of an interval.
     """
-    groups: dict[tuple[int, str, int], list[Summary]] = {}
-    for summary in result.summaries:
-        if summary.kernel in result.references:
-            continue
-        number = result.kernels[summary.kernel].iteration
-        groups.setdefault((number, summary.dtype, summary.shape.seq_len), []).append(summary)
+    kernels, mine = result.kernels, (one for one in result.summaries if one.kernel not in result.references)
+    groups = columns.grouped(mine, lambda one: (kernels[one.kernel].iteration, one.dtype, one.shape.seq_len))
     lines = ["tuning only: time the winner again in a fresh process before reporting it"]
     for (number, dtype, seq_len), found in groups.items():
         lines.append(f"iteration {number}, {dtype}, S={seq_len}: best {min(most, len(found))} of {len(found)}")
@@ -291,11 +287,7 @@ def add_show(parser: argparse.ArgumentParser) -> None:
 
 
 def require_same(path: Path, facts: Iterable[tuple[str, object, object]]) -> None:
-    """Refuses a file that this run cannot continue; `facts`: name, this run's value, the file's value.
-
-    Raises:
-        FlashladderError: names the first difference, also inside mappings and models.
-    """
+    """Raises `FlashladderError` for the first difference in or inside `facts`: name, this run's value, the file's."""
     for fact, mine, theirs in facts:
         if mine != theirs:
             name, expected, found = _first_difference(fact, mine, theirs)
@@ -314,11 +306,7 @@ def _first_difference(what: str, mine: object, theirs: object) -> tuple[str, obj
 
 
 def on_this_gpu(options: argparse.Namespace, measure: Callable[[argparse.Namespace, Device], object]) -> None:
-    """Calls `measure` with the GPU locked.
-
-    Raises:
-        FlashladderError: no such iteration, no GPU, another process uses it, or the budget was spent too early.
-    """
+    """Calls `measure` with the GPU locked; `FlashladderError`: no such iteration, no free GPU, or no budget left."""
     options.numbers = [one.number for one in load_all()] if options.all else options.numbers
     for number in options.numbers:
         load_iteration(number)  # reports a wrong number before a missing GPU

@@ -395,11 +395,7 @@ def warm_up(launches: Launches) -> None:
 
 
 def ask_nvbench(cells: Sequence[Rounds], timeout_s: float) -> list[Opinion]:
-    """NVBench's times of all cells, from one process.
-
-    Raises:
-        FlashladderError: it is not installed, failed, or wrote an unreadable file.
-    """
+    """NVBench's times of all cells, from one process; `FlashladderError`: not installed, failed, unreadable file."""
     try:
         version = metadata.version("cuda-bench")
         metadata.version("cuda-bindings")
@@ -637,10 +633,8 @@ def _alike(paired: BenchResult, rounds: int) -> list[list[Rounds]]:
     subjects: dict[tuple[str, Shape], tuple[str, ...]] = {}
     for one in paired.summaries:  # a kernel that was wrong has none
         subjects[one.dtype, one.shape] = (*subjects.get((one.dtype, one.shape), (FA2,)), one.kernel)
-    found: dict[tuple[object, ...], list[Rounds]] = {}
-    for (dtype, shape), keys in subjects.items():
-        found.setdefault((keys, dtype, shape.n_heads), []).append(Rounds(keys, dtype, shape, rounds))
-    return list(found.values())
+    cells = (Rounds(keys, dtype, shape, rounds) for (dtype, shape), keys in subjects.items())
+    return list(columns.grouped(cells, lambda one: (one.subjects, one.dtype, one.shape.n_heads)).values())
 
 
 def launch_cells(cells: str, nvbench: str | None = None) -> None:

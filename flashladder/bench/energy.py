@@ -37,7 +37,7 @@ from flashladder.bench.command import (
 from flashladder.bench.references import FA2, Subject, reference_identity, reference_subject
 from flashladder.bench.timing import Arm, prepare
 from flashladder.cases.inputs import SEQ_LENS, Tensors, shape_of
-from flashladder.columns import table
+from flashladder.columns import grouped, table
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.gpu.device import Device, Telemetry, origin
 from flashladder.names import Dtype
@@ -163,9 +163,7 @@ class Steady:
 
 def steady(result: EnergyResult) -> tuple[Steady, ...]:
     """One entry per subject, dtype and length, in the order of their first runs."""
-    cells: dict[tuple[str, str, int], list[Sustained]] = {}
-    for run in result.runs:
-        cells.setdefault((run.subject, run.dtype, run.shape.seq_len), []).append(run)
+    cells = grouped(result.runs, lambda run: (run.subject, run.dtype, run.shape.seq_len))
     found = []
     for cell, runs in cells.items():
         tflops, watts, pj = (median(getattr(run, of) for run in runs) for of in ("tflops", "watts", "pj_per_flop"))

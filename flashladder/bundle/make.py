@@ -173,11 +173,7 @@ def kernels_of(grid: Grid) -> set[Kernel]:
 
 
 def collect(numbers: Sequence[int], grids: Sequence[Grid], arches: Sequence[str]) -> Kernels:
-    """Builds the kernels of iterations and of further grids.
-
-    Raises:
-        FlashladderError: a build failed, or nothing runs on these architectures.
-    """
+    """Builds the kernels of iterations and grids; `FlashladderError`: a build failed, or nothing runs on `arches`."""
     ladder = [load_description(str(number)) for number in numbers]
     own = {(one.description, "", config.short_form()) for one in ladder for config in select_configs(one, KEY)}
     more = {kernel for grid in grids if grid.mode != "emulator" for kernel in kernels_of(grid)}
@@ -243,11 +239,7 @@ def pinned(lock: str, python: str) -> list[str]:
 
 
 def packages(python: str, tags: Sequence[str], kept: Path = KEPT) -> list[Path]:
-    """The wheels that a Python (``3.12``) needs beside torch, fetched unless they are kept.
-
-    Raises:
-        FlashladderError: pip is missing, or it cannot fetch one of them.
-    """
+    """The wheels that a Python (``3.12``) needs beside torch, kept or fetched; `FlashladderError`: no pip, no wheel."""
     lines = pinned(read_text(LOCK), python)
     folder = kept / f"wheels-{sha256(repr((lines, python, tuple(tags))))[:12]}"
     if folder.is_dir():

@@ -52,11 +52,7 @@ class Refused(Exception):
 
 
 def checked(archive: zipfile.ZipFile) -> dict[str, Any]:
-    """The manifest of a complete bundle.
-
-    Raises:
-        Refused: a file is missing, was changed, or is not in the manifest.
-    """
+    """The manifest of a complete bundle; `Refused` if a file is missing, was changed, or is not in the manifest."""
     try:
         manifest: dict[str, Any] = dict(json.loads(archive.read(MANIFEST)))
         files = dict(manifest["files"])

@@ -276,11 +276,7 @@ def chosen_slices(shape: Shape) -> tuple[tuple[int, int], ...]:
 
 
 def run_large(subject: Subject, shape: Shape, gpu: Gpu) -> FarRows:
-    """Runs one kernel at one long or large shape and compares some rows with fp64.
-
-    Raises:
-        FlashladderError: the tensors do not fit this GPU.
-    """
+    """Compares some rows of a kernel with fp64 at a long or large shape; `FlashladderError` if the GPU is too small."""
     import torch
 
     config = subject.config

@@ -108,15 +108,9 @@ def emulate(
 ) -> Emulation:
     """Runs a kernel on N(0, 1) inputs and compares O with fp64.
 
-    Args:
-        iteration: the kernel; a kernel with a fixed row stride gets some heads of a wider tensor.
-        config: its configuration, which decides the dtype.
-        shape: of Q, K, V and O.
-        hazards: also look for races, in a second run, so that they do not slow the timed run.
-        seed: of the inputs.
-        memory_budget: bytes for registers and shared memory at a time.
-        multiprocessors: of the emulated GPU: the number of CTAs of a persistent kernel; None: an H200's.
-        progress: show a bar on a terminal.
+    `config` decides the dtype. A kernel with a fixed row stride gets some heads of a wider tensor. `hazards` looks for
+    races in a second run, so that this does not slow the timed run. `memory_budget`: bytes for registers and shared
+    memory at a time. `multiprocessors`: CTAs of a persistent kernel; None: an H200's. `progress`: a bar on a terminal.
 
     Raises:
         FlashladderError: the kernel cannot take this shape, `multiprocessors` does not apply to it, or nothing here
@@ -148,11 +142,7 @@ def emulate(
 
 
 def require_fits(iteration: Iteration, config: KernelConfig, shape: Shape) -> None:
-    """Checks that the kernel and this machine can take a shape.
-
-    Raises:
-        FlashladderError: too many heads, a length that is no multiple of the tiles, or too large tensors.
-    """
+    """Checks a shape; `FlashladderError`: too many heads, a length that the tiles do not divide, too large tensors."""
     row_stride = iteration.row_stride
     widest = row_stride // shape.d_head if row_stride else shape.n_heads
     if shape.n_heads > widest:

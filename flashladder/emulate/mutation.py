@@ -250,18 +250,12 @@ def look(
     return Seen(tensors[3].view(np.uint16), conflicts, races)
 
 
-def observe(
-    iteration: Iteration,
-    config: KernelConfig,
-    kernel: ptxemu.Kernel | None = None,
-    *,
-    schedule: str | int = "together",
-) -> tuple[Seen, ...]:
-    """Runs a kernel (None: the iteration's own) in all `launches_of`, up to the first one with a race."""
+def observe(iteration: Iteration, config: KernelConfig, *, schedule: str | int = "together") -> tuple[Seen, ...]:
+    """Runs an iteration's kernel in all `launches_of`, up to the first one with a race."""
     seen = list[Seen]()
     for planned in launches_of(iteration, config):
         if not (seen and seen[-1].races):
-            seen.append(look(iteration, config, planned, kernel, schedule=schedule))
+            seen.append(look(iteration, config, planned, schedule=schedule))
     return tuple(seen)
 
 

@@ -289,10 +289,7 @@ def resources(steps: Sequence[Step], chip: Chip, kernel: Kernel, seq_len: int) -
 def binding(found: Sequence[Resource], clocks: float, waits: dict[str, float]) -> str:
     """The limit of a kernel: exposed copies, a resource that is busy most of the time, or else the longest wait.
 
-    Args:
-        found: the resources of a KV block.
-        clocks: predicted for a KV block.
-        waits: shares of idle clocks by reason, the largest first.
+    `clocks` are those predicted for a KV block, `waits` shares of idle clocks by reason, the largest first.
     """
     most = max(found, key=lambda one: one.clocks)
     if waits.get(COPIES, 0.0) >= EXPOSED_FROM:
@@ -391,11 +388,7 @@ def show(description: str, gpu: str, config: str | None, seq_len: int, *, as_jso
 
 
 def explain(description: str, key: str, config: str | None, seq_len: int) -> Prediction:
-    """The prediction for an iteration or ablation on a GPU.
-
-    Raises:
-        FlashladderError: no such iteration, GPU or configuration; else as `predict`.
-    """
+    """The prediction for an iteration or ablation on a GPU; `FlashladderError`: one is unknown, or as `predict`."""
     gpus = load_gpus()
     if (gpu := gpus.get(key)) is None:
         raise FlashladderError("no such GPU", expected=", ".join(gpus), found=repr(key), hint=closest(key, gpus))

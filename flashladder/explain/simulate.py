@@ -126,16 +126,9 @@ class Step:
 
 
 def steps_of(instructions: Sequence[Instruction], text: bytes, chip: Chip, conflicts: float = 1.0) -> tuple[Step, ...]:
-    """Instructions as steps.
+    """Instructions, in the order in which a warp runs them, as steps; `FlashladderError` for an unknown opcode.
 
-    Args:
-        instructions: in the order in which a warp runs them.
-        text: the kernel's ``.text`` section.
-        chip: the SM.
-        conflicts: wavefronts of an ldmatrix over those without bank conflicts.
-
-    Raises:
-        FlashladderError: an opcode that the model does not know.
+    `text` is the kernel's ``.text`` section, `conflicts` the wavefronts of an ldmatrix over those without conflicts.
     """
     known = {one.address: _step(one, text, chip, conflicts) for one in dict.fromkeys(instructions)}
     return tuple(known[one.address] for one in instructions)
@@ -153,6 +146,8 @@ def _step(one: Instruction, text: bytes, chip: Chip, conflicts: float) -> Step:
         raise FlashladderError(what, where=f"address {one.address:#x}", found=str(one), hint=hint)
     waves = _wavefronts(opcode, conflicts) if kind in ("shared", "copy") else 0.0
     left = _GROUPS_LEFT.search(one.operands) if kind == "wait" else None
+    named = tuple(int(name) for name in _REGISTER.findall(one.operands.partition(",")[2]))
+    made, *sources = _registers(one.operands) if kind == "mma" else [(), named]
     return Step(
         kind=kind,
         pipe=None if pipe is None else PIPES.index("fma" if pipe == "imad" else pipe),
@@ -167,8 +162,8 @@ def _step(one: Instruction, text: bytes, chip: Chip, conflicts: float) -> Step:
         returns=waves * chip.shared_return if name in _LOADS else 0.0,
         copied=_bytes_per_lane(opcode) * WARP if kind == "copy" else 0,
         left=int(left[1], 0) if left else 0,
-        after=_reads(kind, one.operands),
-        makes=_registers(one.operands)[0] if kind == "mma" else (),
+        after=sum(sources, ()),  # of an mma all of A, B and C
+        makes=made,
     )
 
 
@@ -200,13 +195,6 @@ def _registers(operands: str) -> list[tuple[int, ...]]:
     firsts = (_REGISTER.search(part) for part in operands.split(","))
     sized = zip(firsts, _MMA_OPERANDS, strict=False)
     return [tuple(range(int(first[1]), int(first[1]) + size)) if first else () for first, size in sized]
-
-
-def _reads(kind: Kind, operands: str) -> tuple[int, ...]:
-    """Registers that an mma may still be writing: those in `operands`; for an mma all of A, B and C."""
-    if kind == "mma":
-        return sum(_registers(operands)[1:], ())
-    return tuple(int(name) for name in _REGISTER.findall(operands.partition(",")[2]))
 
 
 ROUNDS = 3  # of which the first fills the registers
@@ -417,14 +405,8 @@ def simulate(
 ) -> Rounds:
     """Repeats `steps` in every warp of one SM.
 
-    Args:
-        steps: one round: a KV block, or a CTA from its first instruction to its last.
-        chip: the SM.
-        ctas: resident CTAs.
-        warps: warps of each CTA.
-        rounds: counted rounds of every warp.
-        skipped: rounds before these.
-        apart: clocks between the starts of two CTAs.
+    `steps` are one round: a KV block, or a CTA from its first instruction to its last. The SM holds `ctas` of `warps`
+    warps each, which start `apart` clocks after each other. It counts `rounds` of every warp, after `skipped` ones.
 
     Raises:
         FlashladderError: warps wait at a barrier that others never reach.

@@ -529,11 +529,7 @@ def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Ou
 
 
 def file_to_rerun(path: Path | None, gpu_name: str) -> Path:
-    """The file to time again: `path` itself, the benchmark in the folder `path`, or the one of this GPU's model.
-
-    Raises:
-        FlashladderError: there is none.
-    """
+    """The file to time again: `path`, the benchmark in that folder, or this GPU model's; `FlashladderError`: none."""
     if path is not None and path.is_file():
         return path
     folder = path or RESULTS / machine_name(gpu_name)
@@ -579,11 +575,7 @@ def time_on_this_gpu(sample: Sample) -> BenchResult:
 
 
 def rerun_here(path: Path | None, n_cells: int, seed: int) -> Outcome:
-    """What ``invoke verify --rerun`` does.
-
-    Raises:
-        FlashladderError: as `rerun` and `file_to_rerun`. A missing GPU is reported before any file is read.
-    """
+    """``invoke verify --rerun``; errors as `rerun` and `file_to_rerun`, of a missing GPU before any file is read."""
     from flashladder.gpu.device import open_device
 
     if path is not None:

@@ -127,11 +127,7 @@ def origin(device: Device) -> dict[str, Any]:
 
 
 def open_device() -> Device:
-    """Opens torch's current GPU.
-
-    Raises:
-        FlashladderError: there is no GPU, torch is missing or has no CUDA, or NVML does not answer.
-    """
+    """Opens torch's current GPU; `FlashladderError` without a GPU, without torch for CUDA, or if NVML is silent."""
     require_gpu()
     import torch
 
@@ -151,11 +147,7 @@ def open_device() -> Device:
 
 @contextmanager
 def exclusive(uuid: str, folder: Path | None = None) -> Iterator[None]:
-    """Holds this machine's lock on a GPU, so that two timing runs never share it; it ends with the process.
-
-    Raises:
-        FlashladderError: another process holds it.
-    """
+    """Locks a GPU for one timing run, at most until the process ends; `FlashladderError` if another process has it."""
     path = (folder or LOCKS) / f"flashladder-{uuid}.lock"
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW  # anybody can put a link into this folder
     with os.fdopen(os.open(path, flags, 0o666), "a", encoding="ascii") as stream:

@@ -91,11 +91,7 @@ SPEC = TypeAdapter(Launches)
 
 
 def launch(launches: Launches) -> int:
-    """Runs every kernel once per shape and waits; returns the number of launches.
-
-    Raises:
-        FlashladderError: a wheel is missing, or a launch failed.
-    """
+    """Launches each kernel once per shape and waits; returns how many. `FlashladderError`: no wheel, failed launch."""
     import torch
 
     count = 0
@@ -199,11 +195,7 @@ def run_ncu(
 def read_counters(
     launches: Launches, metrics: Sequence[str], timeout_s: float
 ) -> tuple[dict[str, dict[str, int]], str]:
-    """The counters of each kernel, by its key, and ncu's version line.
-
-    Raises:
-        FlashladderError: as `run_ncu`, or ncu saw another number of launches.
-    """
+    """Each kernel's counters by its key, and ncu's version; errors as `run_ncu`, or of another number of launches."""
     found, version = run_ncu(launches.command(), metrics, timeout_s, "--kernel-name", f"regex:{KERNEL}")
     keys = [kernel_key(number, config.short_form()) for number, config in launches.kernels()]
     if len(found) != len(keys):

@@ -126,11 +126,6 @@ class Gpu(BaseModel):
         """A kernel's occupancy of one SM (`flashladder.machine_code.ptxas.occupancy`); errors as of `whole`."""
         return occupancy_of(self.sm, registers=registers, threads=threads, shared_bytes=shared_bytes, barriers=barriers)
 
-    @property
-    def describes_sm(self) -> bool:
-        """Whether its file has all that `sm` needs, which is optional."""
-        return self.peaks.keys() >= {*OF_SM.values()}
-
     def runs(self, arch: str) -> bool:
         """Whether it runs machine code for `arch`: its own, or one of the same major and a smaller minor version."""
         same_major = arch[:-1] == self.arch[:-1] and arch[-1:].isdigit()

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -214,11 +214,11 @@ def claim_configs(iteration: Iteration) -> tuple[KernelConfig, KernelConfig | No
     return config, parent.family.fit(parent.parts, config)
 
 
-def runnable(numbers: Iterable[int], arch: str, tell: Callable[[str], object] = print) -> list[int]:
-    """The iterations that a GPU of an architecture can run; `tell` gets a line about each of the others."""
+def runnable(numbers: Iterable[int], arch: str) -> list[int]:
+    """The iterations that a GPU of an architecture can run; prints a line about each of the others."""
     reasons = {number: load_iteration(number).not_run_on(arch) for number in numbers}
     for reason in filter(None, reasons.values()):
-        tell(reason)
+        print(reason)
     return [number for number, reason in reasons.items() if not reason]
 
 

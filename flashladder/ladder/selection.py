@@ -23,7 +23,7 @@ from flashladder.ladder.gpus import configs_for, gpu_key, load_gpus
 from flashladder.ladder.iteration import Iteration, load_all, load_runnable
 from flashladder.located import closest, read_committed
 from flashladder.names import DTYPES, PUBLISHED_GPU
-from flashladder.paths import CONFIGS, ITERATIONS
+from flashladder.paths import CONFIGS
 
 WORDS = ("prog", "prog-all", "all", "tune")
 _TILE = re.compile(r"(\d{1,9}), ?(\d{1,9})", re.ASCII)
@@ -32,7 +32,7 @@ MOST_LISTED = 6  # configurations that one message names
 
 
 def select_configs(
-    iteration: Iteration, key: str, dtypes: Sequence[str] = DTYPES, folder: Path = ITERATIONS, *, single: bool = False
+    iteration: Iteration, key: str, dtypes: Sequence[str] = DTYPES, *, single: bool = False
 ) -> tuple[KernelConfig, ...]:
     """The configurations that `key` selects for an iteration, each once, for each of `dtypes`.
 
@@ -47,7 +47,7 @@ def select_configs(
     """
     if key.startswith("("):
         return (_expressible(iteration, KernelConfig.parse(key), key),)
-    chosen = tuple(dict.fromkeys(_chosen(iteration, key, folder, single=single)))
+    chosen = tuple(dict.fromkeys(_chosen(iteration, key, single=single)))
     return tuple(config.with_dtype(dtype) for dtype in dtypes for config in chosen)
 
 
@@ -69,7 +69,7 @@ def one_config(iteration: Iteration, key: str | None = None, dtype: str = "") ->
     return chosen[0].with_dtype(dtype) if dtype else chosen[0]
 
 
-def _chosen(iteration: Iteration, key: str, folder: Path, *, single: bool) -> Iterable[KernelConfig]:
+def _chosen(iteration: Iteration, key: str, *, single: bool) -> Iterable[KernelConfig]:
     """The fp16 configurations behind a key."""
     gpus, gpu = load_gpus(), key.removeprefix("prog:")
     family, parts = iteration.family, iteration.parts
@@ -78,7 +78,7 @@ def _chosen(iteration: Iteration, key: str, folder: Path, *, single: bool) -> It
     if key == "prog":
         return iteration.configs.values()
     if key == "prog-all":
-        steps = (step for step in (iteration, *load_all(folder)) if step.family is family)
+        steps = (step for step in (iteration, *load_all()) if step.family is family)
         candidates = (config for step in steps for config in step.configs.values())
         return [config for config in candidates if not family.conflicts(parts, config)]
     space = family.tuning_space(parts)

@@ -113,7 +113,10 @@ def recount(entries: Sequence[CubinEntry], cache: Path = CACHE) -> list[MachineC
     reader = "".join(map(sha256, [*readers, Path(__file__).read_bytes()])) + load_pins().packages[DISASSEMBLER]
     codes = [read_cubin(entry.cubin) for entry in entries]
     paths = [cache / f"{sha256(code.text_sha256 + code.arch + reader)}.json" for code in codes]
-    found = {path: counts for path in paths if (counts := _cached(path))}
+    found = dict[Path, MachineCode]()
+    for path in paths:
+        with suppress(OSError, ValidationError):  # not in the cache
+            found[path] = MachineCode.model_validate_json(path.read_bytes())
     missing = {path: code for path, code in zip(paths, codes, strict=True) if path not in found}
     by_arch = defaultdict[str, list[Path]](list)
     for path, code in missing.items():
@@ -136,12 +139,6 @@ def recount(entries: Sequence[CubinEntry], cache: Path = CACHE) -> list[MachineC
                     write_atomic(path, dump_json(counts.model_dump()))
             bar.update(len(batch))
     return [found[path] for path in paths]
-
-
-def _cached(path: Path) -> MachineCode | None:
-    with suppress(OSError, ValidationError):
-        return MachineCode.model_validate_json(path.read_bytes())
-    return None
 
 
 def _counts(cubin: Cubin, code: sass.Sass) -> MachineCode:

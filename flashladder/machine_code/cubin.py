@@ -222,11 +222,7 @@ def _facts(info: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def read_cubin(path: Path, kernel: str = KERNEL) -> Cubin:
-    """Reads the machine code of `kernel` from a cubin.
-
-    Raises:
-        FlashladderError: no such file, no cubin, or no such kernel in it (the message lists those it has).
-    """
+    """The machine code of `kernel`; `FlashladderError`: no cubin, or no such kernel (the message lists the others)."""
     with _read(path) as data:
         arch, code, registers = arch_of(data), code_of(data, kernel), _kernel(data, kernel).registers
         if registers is None:
@@ -272,11 +268,7 @@ class PtxLines:
 
 
 def read_ptx_lines(path: Path, kernel: str = KERNEL) -> PtxLines:
-    """Reads the PTX lines of `kernel` from a cubin.
-
-    Raises:
-        FlashladderError: no such file or kernel, no cubin, or one that was made without ``-lineinfo``.
-    """
+    """The PTX lines of a kernel; `FlashladderError`: no cubin, no such kernel, or it was made without ``-lineinfo``."""
     with _read(path) as data:
         sections = sections_of(data)
         if not sections.keys() >= {f".text.{kernel}", LINES, TEXT}:

@@ -271,11 +271,9 @@ def run(flow: Flow, constants: Constants, *, asked: bool = False) -> Executions:
 def path(flow: Flow, constants: Constants, *, asked: bool = False, off: Counter[int] | None = None) -> Iterator[int]:
     """The blocks of a kernel in the order in which a warp runs them.
 
-    Args:
-        flow: the kernel.
-        constants: the kernel's parameters, as 32-bit words of constant bank 0 by their offset there.
-        asked: whether a lane asks for the exception in every vote on data; else no lane ever does.
-        off: where to count the instructions that a false predicate skips (`Executions.off`).
+    `constants` are the kernel's parameters, as 32-bit words of constant bank 0 by their offset there. `asked`: whether
+    a lane asks for the exception in every vote on data; else no lane ever does. `off` gets the counts of
+    `Executions.off`: instructions that a false predicate skips.
 
     Raises:
         FlashladderError: a branch depends on values that `constants` do not decide, or the kernel does not end.

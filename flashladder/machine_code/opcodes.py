@@ -67,12 +67,9 @@ def known_opcodes(language: str) -> frozenset[str]:
 
 
 def unknown(name: str, language: str) -> tuple[str, str | None] | None:
-    """What was expected instead of an unknown name, and the closest known one as a hint; None for a known name.
+    """What was expected instead of an unknown opcode or measure, and the closest one as a hint; None for a known name.
 
-    Args:
-        name: an opcode or a measure. Modifiers are not checked here, but a claim fails if neither kernel has the opcode
-            with these modifiers.
-        language: ``sass`` or ``ptx``.
+    Modifiers are not checked here, but a claim fails if neither kernel has the opcode with these modifiers.
     """
     opcode, dot, modifiers = name.partition(".")
     known = known_opcodes(language)

@@ -95,9 +95,7 @@ def steady(loop: Sequence[Instruction]) -> tuple[Instruction, ...]:
 def usual_path(loop: Sequence[Instruction], targets: Callable[[Instruction], Sequence[int]]) -> tuple[Instruction, ...]:
     """The path through `steady` with the fewest `RARE` instructions, which most rounds take; a tie falls through.
 
-    Args:
-        loop: in address order.
-        targets: where a branch may go, `flashladder.machine_code.sass.Sass.targets`.
+    `targets` says where a branch may go, as `flashladder.machine_code.sass.Sass.targets` does.
     """
     code = steady(loop)
     places = {one.address: place for place, one in enumerate(code)}

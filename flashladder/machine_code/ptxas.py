@@ -208,12 +208,8 @@ class Occupancy:
 def occupancy(sm: Sm, *, registers: int, threads: int, shared_bytes: int, barriers: int = 1) -> Occupancy:
     """How many CTAs of a kernel fit on one SM.
 
-    Args:
-        sm: the streaming multiprocessor.
-        registers: of 32 bits, per thread, as ptxas reports them.
-        threads: of a CTA, at least 1.
-        shared_bytes: of a CTA, static and dynamic.
-        barriers: named barriers of a CTA, as ptxas reports them.
+    `registers` (32 bits, per thread) and named `barriers` (of a CTA) are as ptxas reports them; a CTA has `threads`, at
+    least 1, and `shared_bytes`, static and dynamic.
     """
     limits, warps = dict[str, int](), up(threads, WARP) // WARP
     if registers:

@@ -115,11 +115,7 @@ def never_falls_through(instruction: Instruction) -> bool:
 
 
 def parse(text: str, kernel: str = KERNEL) -> Sass:  # noqa: C901, PLR0912 - one branch for each kind of line and check
-    """Reads the output of ``nvdisasm -c -g``.
-
-    Raises:
-        FlashladderError: there is no such kernel, an unknown line, or the listing lacks or repeats an instruction.
-    """
+    """Reads ``nvdisasm -c -g``; `FlashladderError`: no such kernel, an unknown line, a gap or a repeat."""
     sections, waiting = list[str](), list[str]()  # labels wait for the instruction after them
     instructions, labels = list[Instruction](), dict[str, int]()
     end, file, line = "", None, None
@@ -217,11 +213,7 @@ def _output(nvdisasm: Path, options: Sequence[str], path: Path) -> str:
 
 
 def disassemble(cubin: Path, kernel: str = KERNEL, *, lines: bool = True) -> Sass:
-    """The machine code of `kernel` in a cubin, with its source `lines` or without.
-
-    Raises:
-        FlashladderError: no such file or kernel, or nvdisasm could not read it.
-    """
+    """`kernel` of a cubin, with source `lines` or without; `FlashladderError`: it is not there, or nvdisasm failed."""
     return parse(run_nvdisasm(cubin, lines=lines), kernel)
 
 
@@ -268,12 +260,7 @@ def control_of(encoding: bytes) -> Control:
 
 
 def decoded(code: bytes, instructions: Sequence[Instruction], arch: str) -> list[Control]:
-    """The control codes of a kernel's instructions, in order.
-
-    Args:
-        code: the kernel's machine code, 16 bytes per instruction.
-        instructions: the same code, as nvdisasm reads it.
-        arch: ``sm_80``.
+    """The control codes of a kernel's machine code, 16 bytes per instruction, which nvdisasm reads as `instructions`.
 
     Raises:
         FlashladderError: an architecture with unknown control codes, code of other instructions, or reuse flags that

@@ -15,12 +15,12 @@ from typing import Annotated
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from flashladder.columns import markdown
+from flashladder.columns import grouped, markdown
 from flashladder.errors import FlashladderError
 from flashladder.files import files_in, relative
 from flashladder.ladder.iteration import load_iteration
 from flashladder.located import first_problem
-from flashladder.report.data import grouped, plain
+from flashladder.report.data import plain
 from flashladder.results.files import read_json
 
 NAME = "accuracy.json.gz"

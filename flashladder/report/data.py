@@ -6,16 +6,15 @@ A result counts only if a lock holds its machine code (rule 9 of the measurement
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, median
-from typing import TypeVar
 
 from flashladder.cases.inputs import SEQ_LENS, on_grid
-from flashladder.columns import listed
+from flashladder.columns import grouped, listed
 from flashladder.emulate.reading import NAME, EmulatedCounters, load_reading
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, files_in, read_text, relative
@@ -32,8 +31,6 @@ from flashladder.results.schema import BenchResult, Gpu, Kernel, Mean, Summary
 from flashladder.results.statistics import stated
 
 Fa2 = tuple[float, float, float]  # TFLOP/s of FA2 beside the kernels of one run: least, median, most
-Item = TypeVar("Item")
-Key = TypeVar("Key", bound=Hashable)
 MODE = "event-free"  # timing mode of the progression tables
 SECOND = "second_card"  # files of this prefix hold the same kernels on another card; they enter no table
 TITLES = {"cudnn": "cuDNN", "fa3": "FA3", "fa4": "FA4", "flash-attn": "flash-attn"}
@@ -42,14 +39,6 @@ TITLES = {"cudnn": "cuDNN", "fa3": "FA3", "fa4": "FA4", "flash-attn": "flash-att
 def plain(name: str) -> str:
     """A GPU's name without its brands: ``NVIDIA GeForce RTX 3090`` -> ``RTX 3090``."""
     return name.replace("NVIDIA ", "").replace("GeForce ", "")
-
-
-def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Lists of the items with equal keys, in the order of each key's first item."""
-    found: dict[Key, list[Item]] = {}
-    for one in items:
-        found.setdefault(key(one), []).append(one)
-    return found
 
 
 def days_of(*results: BenchResult) -> str:
@@ -324,12 +313,9 @@ class Ladder:
         return {name: [one.number for one in own] for name, own in every.items()}
 
     def rows(self, machine: Machine | None, dtype: str, configs_of: str | None = None) -> tuple[Row, ...]:
-        """One row per iteration.
+        """One row per iteration, as measured on `machine` (None: a table without measurements).
 
-        Args:
-            machine: where it was measured; None for a table without measurements.
-            dtype: fp16 or bf16.
-            configs_of: key of the GPU whose configurations are shown; None: those that the machine's GPU runs.
+        `configs_of`: key of the GPU whose configurations are shown; None: those that the machine's GPU runs.
         """
         key = configs_of or (machine.configs_of if machine else PUBLISHED_GPU)
         default_arch = machine.gpu.arch if machine else PUBLISHED_ARCH

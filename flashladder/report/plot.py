@@ -105,14 +105,10 @@ def of_ladder(ladder: Ladder) -> dict[str, bytes]:
 def render(
     series: Sequence[Series], names: Mapping[int, str], subtitle: str, levels: Levels, panels: Mapping[int, str]
 ) -> dict[str, bytes]:
-    """Draws the plot; returns bytes by suffix, ``svg`` and ``png`` (160 dots per inch).
+    """Draws the plot, measured `series` first; returns bytes by suffix, ``svg`` and ``png`` (160 dots per inch).
 
-    Args:
-        series: lines, the measured ones first.
-        names: labels of the iterations, below the axis.
-        subtitle: text below the title.
-        levels: libraries in percent of FA2 on the GPU of the first series; each is a line across the last panel.
-        panels: titles by the first iteration of a panel; each panel has its own scale.
+    `names` are the labels of the iterations. `levels`, libraries in percent of FA2 on the GPU of the first series, are
+    lines across the last panel. `panels` are titles by the first iteration of a panel, each with its own scale.
     """
     data = {
         "series": [asdict(one) for one in series], "names": list(names.items()), "subtitle": subtitle,

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from flashladder.columns import csv_records
+from flashladder.columns import csv_records, grouped
 from flashladder.emulate.reading import EmulatedKernel, counter_files
 from flashladder.errors import FlashladderError
 from flashladder.explain.predict import NAME as PREDICTIONS
@@ -36,7 +36,7 @@ from flashladder.lock.step_counts import read_counts
 from flashladder.machine_code.opcodes import unknown
 from flashladder.names import GPUS, HEADLINE_LENGTH, LDSM, PUBLISHED_GPU, WAVEFRONTS
 from flashladder.paths import ITERATIONS, RESULTS
-from flashladder.report.data import Ladder, grouped
+from flashladder.report.data import Ladder
 from flashladder.report.tables import DASH, headline_machine
 from flashladder.report.variants import BOTH
 from flashladder.results.files import load_as, read_json

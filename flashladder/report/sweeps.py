@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from flashladder.bench.command import MARKS
 from flashladder.bench.energy import LEGEND as STEADY_LEGEND
 from flashladder.bench.energy import steady
-from flashladder.columns import csv_of, csv_text, listed, markdown
+from flashladder.columns import csv_of, csv_text, grouped, listed, markdown
 from flashladder.errors import FlashladderError
 from flashladder.files import files_in, relative
 from flashladder.ladder.config import KernelConfig
@@ -22,7 +22,7 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import grid_names
 from flashladder.names import HEADLINE_LENGTH, LIBRARIES
 from flashladder.paths import RESULTS
-from flashladder.report.data import TITLES, grouped, plain, stated_result
+from flashladder.report.data import TITLES, plain, stated_result
 from flashladder.report.plot import FAINT, data_digest, saved
 from flashladder.report.tables import DASH
 from flashladder.report.variants import pages
@@ -290,11 +290,7 @@ RANKED = (
 
 
 def tuning_pages(path: Path) -> dict[str, bytes]:
-    """The files of the tuning run whose rungs are in `path`, by suffix: md, csv, svg, png.
-
-    Raises:
-        FlashladderError: the document of the rungs or of the finals is missing, or is not of a tuning run.
-    """
+    """Files of a tuning run by suffix (md, csv, svg, png); `FlashladderError`: rungs or finals are missing or wrong."""
     rungs, finals = documents(path)
     try:
         rows = rows_of(rungs)

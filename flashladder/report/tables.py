@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
-from flashladder.columns import listed, markdown
+from flashladder.columns import grouped, listed, markdown
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all
 from flashladder.lock.code_claims import Verdict, verify
 from flashladder.lock.step_counts import read_counts
 from flashladder.names import DTYPES, HEADLINE_LENGTH, LIBRARIES, PUBLISHED_GPU
-from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Timing, grouped, plain
+from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Timing, plain
 from flashladder.results.published import Statistic
 
 DASH = "–"

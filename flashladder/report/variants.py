@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flashladder.bench.references import BACKENDS
-from flashladder.columns import csv_of, markdown
+from flashladder.columns import csv_of, grouped, markdown
 from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import Subject, load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.problem import Shape
-from flashladder.report.data import days_of, grouped, plain
+from flashladder.report.data import days_of, plain
 from flashladder.report.plot import FAINT, INK, data_digest, plain_axes, saved
 from flashladder.report.tables import DASH
 from flashladder.results.derive import by_cell, joined

@@ -15,6 +15,7 @@ import math
 from operator import or_
 from typing import Any
 
+from flashladder.columns import grouped
 from flashladder.errors import FlashladderError
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.problem import Shape
@@ -237,10 +238,8 @@ def derive(result: BenchResult) -> BenchResult:
 
 def by_cell(groups: Sequence[Group]) -> dict[Cell, list[tuple[Group, Series]]]:
     """The series of each kernel, dtype and shape over all processes, in a fixed order."""
-    cells: dict[Cell, list[tuple[Group, Series]]] = {}
-    for group in groups:
-        for series in group.series:
-            cells.setdefault((series.kernel, group.dtype, group.shape), []).append((group, series))
+    parts = ((group, series) for group in groups for series in group.series)
+    cells = grouped(parts, lambda part: (part[1].kernel, part[0].dtype, part[0].shape))
     order = sorted(
         cells, key=lambda cell: (cell[1] != "fp16", cell[0], cell[2].seq_len, cell[2].batch, cell[2].n_heads)
     )

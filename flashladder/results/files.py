@@ -71,11 +71,7 @@ def write_result(path: Path, result: Origin) -> Path:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON document in a plain or gzip-compressed file.
-
-    Raises:
-        FlashladderError: no such file, damaged, not gzip, or not JSON.
-    """
+    """The JSON in a plain or gzip-compressed file; `FlashladderError` if missing, damaged, not gzip, or not JSON."""
     return _of_file(_document, path)
 
 

@@ -158,11 +158,7 @@ def load_description(folder: Path = PUBLISHED) -> Description:
 
 @lru_cache(maxsize=4)
 def load(folder: Path = PUBLISHED) -> Published:
-    """The published progression with its meaning.
-
-    Raises:
-        FlashladderError: a file is missing, a CSV was edited, or a row or column differs from the description.
-    """
+    """The published progression with its meaning; `FlashladderError`: a file is missing, edited or not as described."""
     description = load_description(folder)
     fa2, *rows = read_csv(folder, PROGRESSION, description)  # FA2's own row is in TFLOP/s
     source = f"{description.source.repository} {description.source.document}"

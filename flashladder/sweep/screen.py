@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from flashladder.bench.command import table as bench_table
 from flashladder.build.store import default_jobs
-from flashladder.columns import table
+from flashladder.columns import grouped, table
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
@@ -151,10 +151,7 @@ Planned = tuple[list[str], dict[str, int], float]
 def planned(made: Plan, cells: Sequence[PlannedCell], records: Records, *, build: bool, retry: bool = False) -> Planned:
     """The plan of a grid: cells by subject, and the excluded cells with the reason."""
     missing = records.missing(cells, retry=retry)
-    by_subject: dict[str, list[PlannedCell]] = {}
-    for cell in cells:
-        toolchain = f" (CUDA {cell.toolchain})" if cell.toolchain else ""
-        by_subject.setdefault(cell.subject + toolchain, []).append(cell)
+    by_subject = grouped(cells, lambda cell: cell.subject + f" (CUDA {cell.toolchain})" * bool(cell.toolchain))
     lines = []
     for name, of_subject in by_subject.items():
         configs = {cell.config for cell in of_subject if cell.config}

@@ -24,7 +24,7 @@ import textwrap
 from flashladder.bench.command import ranking
 from flashladder.bench.references import FA2
 from flashladder.bench.timing import FIRST_SEED
-from flashladder.columns import table
+from flashladder.columns import grouped, table
 from flashladder.errors import FlashladderError
 from flashladder.files import relative, sha256
 from flashladder.ladder.grid import FEWEST_PAIRS
@@ -210,10 +210,8 @@ class Ladder:
 
 def ladders_of(made: plan.Plan) -> list[Ladder]:
     """A ladder per iteration and dtype, in the order of the plan."""
-    found: dict[tuple[str, str, object], list[PlannedCell]] = {}
-    for cell in made.cells:
-        if cell.config:
-            found.setdefault((cell.subject, cell.dtype, cell.shape), []).append(cell)
+    kernels = (cell for cell in made.cells if cell.config)
+    found = grouped(kernels, lambda cell: (cell.subject, cell.dtype, cell.shape))
     return [Ladder(cells, made.settings) for cells in found.values()]
 
 

@@ -122,24 +122,18 @@ def verdict(found: Trace) -> list[str]:
     column = "" if first.column is None else f", column {first.column}"
     holder = f"CTA ({x}, {y}, {z}) warp {first.warp}{lane}, row {first.row}{column}"
     numbers = f"found {first.found:.7g}, expected {first.expected:.7g}, off by {off:.1e}, allowed {first.allowed:.1e}"
+    ctas, rows, columns = (sorted(set(axis.tolist())) for axis in wrong.beyond.nonzero(as_tuple=True))
+    extent = f"{wrong.n_beyond} of {wrong.beyond.numel()} differ, in {len(ctas)} of {len(found.ctas)} CTAs"
+    inside = "lanes of the quad" if wrong.name in STATISTICS else "columns"
     lines += [
         f"first difference: {wrong.name} {when}, {holder} (query {first.query}, head {y}, sample {z}): {numbers}",
-        f"{wrong.name} is {what}; {_extent(found, wrong)}",
+        f"{wrong.name} is {what}; {extent}, rows {ranges(rows)}, {inside} {ranges(columns)}",
     ]
     if first.maker is not None:
         lines.append(f"made by {first.maker.place}")
     if same := lookalike(found, wrong):
         lines.append(same)
     return [*lines, suspects]
-
-
-def _extent(found: Trace, wrong: Comparison) -> str:
-    """The number of wrong elements, and their rows and columns of the tile."""
-    total = wrong.beyond.numel()
-    ctas, rows, columns = (sorted(set(axis.tolist())) for axis in wrong.beyond.nonzero(as_tuple=True))
-    where = f"{wrong.n_beyond} of {total} differ, in {len(ctas)} of {len(found.ctas)} CTAs, rows {ranges(rows)}"
-    inside = "lanes of the quad" if wrong.name in STATISTICS else "columns"
-    return f"{where}, {inside} {ranges(columns)}"
 
 
 def ranges(numbers: Iterable[int]) -> str:

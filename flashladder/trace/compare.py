@@ -364,15 +364,9 @@ def trace(
     seed: int = 0,
     kernel: ptxemu.Kernel | None = None,
 ) -> Trace:
-    """Runs a kernel and compares all its intermediates.
+    """Runs a kernel on inputs of the name `contents` (`fill`) and compares all its intermediates.
 
-    Args:
-        iteration: of the kernel.
-        config: its configuration, which decides the dtype.
-        shape: of Q, K, V and O.
-        contents: a name of `fill`.
-        seed: of the random inputs.
-        kernel: another kernel with the same parameters, in place of the iteration's.
+    `kernel` is another kernel with the same parameters, in place of the iteration's.
 
     Raises:
         FlashladderError: the kernel cannot take the shape, or trace cannot read the kernel.

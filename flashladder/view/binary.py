@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 from flashladder.binaries import MOST_FACTS, Image, Kernel, Kind, chosen, images, kernels_of, with_facts
-from flashladder.columns import table
+from flashladder.columns import grouped, table
 from flashladder.errors import FlashladderError, printable
 from flashladder.files import output_file, relative, write_atomic
 from flashladder.machine_code.cubin import code_of, debug_ptx
@@ -319,9 +319,7 @@ def _list(kernels: Sequence[Kernel], *, as_json: bool) -> str:
     if as_json:
         return json.dumps([_data(one) for one in rows], indent=2)
     if not whole:  # one row for all architectures of a kernel, as the list is long
-        arches: dict[tuple[str, str, str, Kind], list[Kernel]] = {}
-        for one in rows:
-            arches.setdefault((one.symbol, one.config, one.image.place, one.kind), []).append(one)
+        arches = grouped(rows, lambda one: (one.symbol, one.config, one.image.place, one.kind))
         rows = [replace(some[0], arch=",".join(dict.fromkeys(one.arch for one in some))) for some in arches.values()]
     cells: list[tuple[str, ...]] = [("kernel", "arch", "kind", "regs", "shared", "stack", "bytes", "in")]
     for one in rows:

@@ -31,7 +31,7 @@ from flashladder.ladder.selection import one_config
 from flashladder.machine_code.executions import Executions
 from flashladder.machine_code.flow import LOOP, REGIONS, UNREACHED, Regions, regions_of
 from flashladder.machine_code.opcodes import KINDS, by_kind, kind_of
-from flashladder.machine_code.sass import BYTES, Instruction, count, disassemble, opcode_class
+from flashladder.machine_code.sass import BYTES, count, disassemble, opcode_class
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.problem import Shape
 from flashladder.view.binary import Wanted, file_named, sass_of
@@ -115,18 +115,14 @@ def _name(block: int) -> str:
 
 
 def _ways(regions: Regions, block: int) -> Iterator[dict[str, str]]:
+    """Where a block leads: a branch is taken if its guard and the predicates before its target hold."""
     edges, last = regions.flow.edges[block], regions.flow.code(block)[-1]
-    taken = _condition(last) if len(edges) > 1 or last.opcode_class == "EXIT" else ""
+    guards = [last.predicate.removeprefix("@"), *map(str.strip, last.operands.rpartition(",")[0].split(","))]
+    taken = " and ".join(filter(None, guards)) if len(edges) > 1 or last.opcode_class == "EXIT" else ""
     opposite = f"not ({taken})" if " " in taken else taken.removeprefix("!") if taken.startswith("!") else f"!{taken}"
     for edge in edges:
         when = opposite if taken and edge.kind == "falls" else taken
         yield {"target": _name(edge.target), "kind": edge.kind, "when": when}
-
-
-def _condition(branch: Instruction) -> str:
-    """The predicates that decide whether a branch is taken: its guard, and those before its target."""
-    before_target = [part.strip() for part in branch.operands.rpartition(",")[0].split(",")]
-    return " and ".join(filter(None, [branch.predicate.removeprefix("@"), *before_target]))
 
 
 def outline(picture: Picture, limit: int = 80) -> str:

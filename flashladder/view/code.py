@@ -25,7 +25,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import output_file, write_atomic
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.gpus import Gpu, load_gpus
+from flashladder.ladder.gpus import OF_SM, Gpu, load_gpus
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.selection import one_config, select_configs
 from flashladder.machine_code.flow import main_loop
@@ -151,14 +151,10 @@ def show_ptxas(
     as_json: bool = False,
     csv: str = "",
 ) -> None:
-    """Prints registers, spills, shared memory, compile time and occupancy of every selected kernel.
+    """Prints registers, spills, shared memory, compile time and occupancy of every kernel that `configs` selects.
 
-    Args:
-        description: an iteration or ablation; None for the whole ladder.
-        arch: ``sm_80`` or several separated by commas; None for the GPU present, else ``sm_80``.
-        configs: selection key: prog, a100, tune, all, ``"64,64"``.
-        as_json: prints JSON instead of a table.
-        csv: a CSV file to write instead of printing.
+    `description`: an iteration or ablation, None for the whole ladder. `arch`: ``sm_80``, or several with commas, None
+    for the GPU present, else ``sm_80``. `csv`: a file to write instead of printing.
     """
     if as_json and csv:
         raise FlashladderError("--json does not go with --csv")
@@ -201,8 +197,8 @@ def occupancy_of(row: PtxasRow, rows: Sequence[PtxasRow]) -> dict[str, Occupancy
 
 
 def _described() -> Mapping[str, Gpu]:
-    """The GPUs whose files describe an SM."""
-    return {key: gpu for key, gpu in load_gpus().items() if gpu.describes_sm}
+    """The GPUs whose files describe an SM, which is optional."""
+    return {key: gpu for key, gpu in load_gpus().items() if gpu.peaks.keys() >= {*OF_SM.values()}}
 
 
 def ptxas_csv(rows: Sequence[PtxasRow]) -> str:

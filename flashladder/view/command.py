@@ -176,12 +176,10 @@ def kernel_text(iteration: Iteration, config: KernelConfig, *, whole: bool = Fal
 
 
 def folded(unit: str, sources: Mapping[str, str], shared: Collection[str]) -> str:
-    """The folded text of a kernel.
+    """The folded text of a kernel, of which `unit` is the translation unit with its `Kernel`.
 
-    Args:
-        unit: the translation unit, with its `Kernel`.
-        sources: the texts of the included files in reading order, by their names below ``kernels/``.
-        shared: names of the included files that are not parts; their functions are folded.
+    `sources` are the texts of the included files in reading order, by their names below ``kernels/``. Those that are
+    not parts are `shared`: their functions are folded.
     """
     names = _names_of_kernel(unit)
     texts = {name: _without_kernel(text, names) for name, text in sources.items() if not name.endswith(CHECKS)}

@@ -27,7 +27,7 @@ from flashladder.ladder.iteration import Iteration, claim_configs, same_but_for_
 from flashladder.ladder.selection import one_config
 from flashladder.lock import command as lock
 from flashladder.lock.step_counts import read_counts
-from flashladder.names import GLOBAL_REQUESTS, HEADLINE_LENGTH, PUBLISHED_GPU
+from flashladder.names import GLOBAL_REQUESTS, PUBLISHED_GPU
 from flashladder.paths import RESULTS
 from flashladder.view.command import kernel_text, section
 
@@ -200,8 +200,7 @@ def _speeds(steps: Steps) -> Iterator[Delta]:
 
 def _timed(machine: Machine, step: Iteration, key: str) -> float | None:
     measured = machine.measured.get((step.number, _config(step, key).short_form()))
-    summary = measured and measured.summaries.get(HEADLINE_LENGTH)
-    return summary.pct if summary else None
+    return measured.headline.pct if measured and measured.headline else None
 
 
 @cache
