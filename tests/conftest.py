@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import cache
 import gc
 import hashlib
@@ -18,17 +18,15 @@ from flashladder.paths import ROOT
 
 settings.register_profile("same inputs every time", derandomize=True)  # `nox -s fuzz` looks for new ones
 settings.load_profile("same inputs every time")
-SECONDS = {"exhaustive": 20.0, "nvcc": 0.4, "": 0.0}  # about, by marker, for the order alone
-LONG = {  # files of `nvcc` whose tests are far from that, in seconds
+SECONDS = {"exhaustive": 3.0, "nvcc": 0.4, "": 0.0}  # about, by marker, for the order alone
+LONG = {  # files whose exhaustive tests take far longer than that each
+    "test_mutation.py": 60.0,
+    "test_sweep_faults.py": 80.0,
     "test_new_family.py": 70.0,
-    "test_hopper_tiles.py": 120.0,
-    "test_pages.py": 70.0,
-    "test_hopper_public.py": 55.0,
-    "test_cuda.py": 45.0,
-    "test_emulate.py": 40.0,
-    "test_lock_nvcc.py": 30.0,
-    "test_explain.py": 30.0,
-    "test_bundle.py": 25.0,
+    "test_slurm.py": 40.0,
+    "test_pages.py": 20.0,
+    "test_lock_nvcc.py": 15.0,
+    "test_bundle.py": 15.0,
 }
 
 
@@ -44,14 +42,16 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long tests first, in one process or in each worker's share, so that no worker ends with a long test."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """Marks exhaustive tests before ``-m`` chooses; then long tests first, in each worker's share of what is left."""
     for item in items:
         if is_exhaustive(item):
             item.add_marker("exhaustive")
     if commit := config.getoption("fifth"):
         config.hook.pytest_deselected(items=[item for item in items if not drawn(item, commit)])
         items[:] = [item for item in items if drawn(item, commit)]
+    yield
     items.sort(key=lambda item: item.path.name != "test_sweep_gpu.py")  # before any other test is on the GPU
     shares = getattr(config, "workerinput", {}).get("workercount", 1)
     items[:] = dealt(items, int(shares))
@@ -115,9 +115,11 @@ def dealt(items: Sequence[pytest.Item], shares: int) -> list[pytest.Item]:
 
 
 def _seconds(items: Sequence[pytest.Item]) -> float:
-    """The estimated time of a unit: exhaustive tests by their number, the tests of a file in `LONG` by that table."""
-    seconds = sum(SECONDS[kind_of(item)] for item in items)
-    return seconds if kind_of(items[0]) == "exhaustive" else LONG.get(items[0].path.name, seconds)
+    """The estimated time of a unit."""
+    return sum(
+        LONG.get(item.path.name, SECONDS["exhaustive"]) if kind_of(item) == "exhaustive" else SECONDS[kind_of(item)]
+        for item in items
+    )
 
 
 def pytest_collection_finish() -> None:
