@@ -255,16 +255,16 @@ def spread() -> tuple[str, ...]:
 
 @nox.session(venv_backend="none")
 def times(session: nox.Session) -> None:
-    """Times README's two commands on a fresh clone: results/times.json.
+    """Times README's two commands on fresh clones: results/times.json.
 
-    Each runs twice, after an empty `build/` and after a full one. The machine must have nothing else to do.
+    Each runs twice, with an empty `build/` and with a full one. The machine must have nothing else to do.
     """
     refuse_others(session)
     seconds: dict[str, dict[str, float]] = {"reproduce": {}, "tests": {}}
-    with tempfile.TemporaryDirectory() as folder:
-        session.run("git", "clone", "--quiet", str(ROOT), folder, external=True)
-        for number in ("first", "second"):
-            for command, found in seconds.items():
+    for command, found in seconds.items():
+        with tempfile.TemporaryDirectory() as folder:
+            session.run("git", "clone", "--quiet", str(ROOT), folder, external=True)
+            for number in ("first", "second"):
                 started = time.monotonic()
                 session.run(sys.executable, "-m", "nox", "-f", f"{folder}/noxfile.py", "-s", command, external=True)
                 found[number] = round(time.monotonic() - started, 1)

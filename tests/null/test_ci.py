@@ -236,7 +236,7 @@ esac
 echo "this is $2"
 case " $FAILING " in *" $2 "*) exit 1;; esac
 """
-SESSIONS = ("lint", "typecheck", "docs", "browser", "reproduce", "package", "tests")  # of .ci/run
+SESSIONS = ("lint", "typecheck", "docs", "browser", "reproduce", "package", "tests", "exhaustive")  # of .ci/run
 
 
 def lanes_with(nox: Path, scratch: Path) -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+import re
 import shutil
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from flashladder.report import command as report
 from flashladder.report import data as report_data
 from flashladder.report import plot as report_plot
 from flashladder.report import tables as report_tables
+from flashladder.report.times import sentence
 from flashladder.results.published import PUBLISHED
 from tests.null.ladder_fixture import TIMED, Fixture, make
 from tests.typed import command
@@ -72,6 +75,18 @@ def test_the_same_cell_in_two_files_is_an_error(measured: Fixture, tmp_path: Pat
     shutil.copy(folder / "machine" / "bench.json.gz", folder / "machine" / "bench_again.json.gz")
     with pytest.raises(FlashladderError, match=r"was measured twice.*bench\.json\.gz and bench_again\.json\.gz"):
         report_data.collect(folder)
+
+
+def test_readme_says_how_long_the_commands_take(tmp_path: Path) -> None:
+    times: dict[str, Any] = json.loads((RESULTS / "times.json").read_bytes())
+    times["seconds"] = {"reproduce": {"first": 180.4, "second": 41.5}, "tests": {"first": 250.0, "second": 199.6}}
+    (tmp_path / "times.json").write_text(json.dumps({**times, "cpus": 3}), encoding="utf-8")
+    found = sentence(tmp_path)
+    assert found.startswith("On 3 CPUs without a GPU")
+    assert re.findall(r"\d+ s\b", found) == ["180 s", "42 s", "250 s", "200 s"]
+    (tmp_path / "times.json").write_text(json.dumps({**times, "cpus": "many"}), encoding="utf-8")
+    with pytest.raises(FlashladderError, match=r"times.json: .*nox -s times"):
+        sentence(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["none", BEGIN, f"{END} {BEGIN}", README + README])
