@@ -244,8 +244,8 @@ def exhaustive(session: nox.Session) -> None:
     """
     session.notify("tests", posargs=("tests", "emulator/tests", *session.posargs))
     if not session.posargs:
-        for name in ("browser", "package", "pythons"):
-            session.notify(name)
+        session.notify("browser")
+        session.notify("package")
 
 
 def spread() -> tuple[str, ...]:
@@ -321,20 +321,6 @@ def browser(session: nox.Session) -> None:
     axe = packages / "node_modules" / "axe-core" / "axe.min.js"
     env = {"FLASHLADDER_AXE": str(axe), "FLASHLADDER_BROWSER": "required"}
     session.run("python", "-m", "pytest", "tests/browser", *session.posargs, env=env)
-
-
-@nox.session
-def environments(session: nox.Session) -> None:
-    """Commands side by side, on a full disk, interrupted."""
-    install(session, "build", "analysis", "test", "slurm")
-    session.run("python", "-m", "pytest", "-q", "-n0", "tests/environments/side_by_side.py", *session.posargs)
-
-
-@nox.session(venv_backend="none")
-def pythons(session: nox.Session) -> None:
-    """Imports the package under every installed Python."""
-    refuse_others(session)
-    session.run(sys.executable, "tests/environments/pythons.py", env={"PYTHONPATH": str(ROOT)}, external=True)
 
 
 @nox.session

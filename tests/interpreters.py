@@ -1,7 +1,4 @@
-"""The Pythons of this machine that the package is for, and the PTX that each of them is given to run.
-
-``nox -s pythons`` tries the sources on each, ``nox -s package`` the wheel.
-"""
+"""The Pythons of this machine that the package is for, and the PTX that each of them is given to run."""
 
 from __future__ import annotations
 

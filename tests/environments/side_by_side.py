@@ -1,6 +1,6 @@
 """Commands at the same time on one checkout, with a real compiler and real sweeps: each ends as it does alone.
 
-It takes minutes, so it is no part of the suite: ``nox -s environments``.
+It takes minutes, so it is no part of the suite: ``nox -s tests -- -n0 tests/environments/side_by_side.py``.
 """
 
 from __future__ import annotations

@@ -31,7 +31,18 @@ ptxemu.load(Path("own.ptx")).kernel("add").launch(1, 32, (out,))
 assert out.tolist() == list(range(40, 72)), out
 print(__version__)
 """
-
+IMPORTS = """\
+import compileall, importlib, pkgutil
+import flashladder
+from flashladder.errors import PACKAGES
+assert compileall.compile_dir(flashladder.__path__[0], quiet=1, force=True)
+for found in pkgutil.walk_packages(flashladder.__path__, "flashladder."):
+    try:
+        found.name.endswith("__main__") or importlib.import_module(found.name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {*PACKAGES, "torch", "submitit", "cyclonedx", "packageurl"}:
+            raise
+"""
 
 CHECKOUT = "needs a checkout, and this package is installed without one"
 EXPECTED = (
@@ -88,7 +99,7 @@ def try_out(python: Path, wheels: Sequence[Path], scratch: Path) -> list[str]:
     found = [line for lines in lists for line in lines]
     words = ["own.ptx", "--block", "32", "--arg", "out=uint32:32:zeros", "--hazards"]
     ran = [
-        run([venv / "bin" / "python", "-W", "error", "-c", PROGRAM], folder),
+        *(run([venv / "bin" / "python", "-W", "error", "-c", text], folder) for text in (PROGRAM, IMPORTS)),
         run([venv / "bin" / "ptxemu", *words], folder),
     ]
     return [*found, *(one.stderr for one in ran if one.returncode)]
