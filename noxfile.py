@@ -9,7 +9,7 @@ packages. uv makes that cheap: all environments share one copy of torch and of
 the CUDA toolchain by hard links. uv itself comes with the block above.
 
     pip install nox && nox -s reproduce     # the main job
-    pip install nox && nox -s tests         # every test of this machine
+    pip install nox && nox -s tests         # tests before a push
     nox -s build-iteration-7 -- --arch sm_90 --configs prog --debug
 """
 
@@ -189,12 +189,20 @@ def reproduce(session: nox.Session) -> None:
 
     First compiles all kernels and links all wheels, with all CPUs. Then each iteration's own session installs its own.
     """
+    say_how_long(session, "reproduce")
     install(session, "build", "analysis")
     session.run("python", "-m", "flashladder.build", "--all", *session.posargs)
     session.run("python", "-c", "import torch")  # compiles its modules for all environments, see `share_bytecode`
     build_each(session)
     session.run("python", "-m", "flashladder.build.wheel")
     session.run("python", "-m", "flashladder.gate.reproduce")
+
+
+def say_how_long(session: nox.Session, command: str) -> None:
+    """Says how long one of README's two commands took where it was timed."""
+    times = json.loads((ROOT / "results" / "times.json").read_text(encoding="utf-8"))
+    first, again = (f"{seconds:.0f} s" for seconds in times["seconds"][command].values())
+    session.log(f"{command} took {first}, and {again} when all was compiled, on {times['cpus']} CPUs ({times['cpu']})")
 
 
 def build_each(session: nox.Session) -> None:
@@ -231,6 +239,8 @@ def tests(session: nox.Session) -> None:
     """
     named = any((ROOT / word.partition("::")[0]).exists() for word in session.posargs)
     tier = () if named else ("-m", "not exhaustive")
+    if not session.posargs:
+        say_how_long(session, "tests")
     install(session, "build", "analysis", "test", "slurm", "bundle", "headers")
     session.run("python", "-m", "flashladder.build.wheel")
     session.run("python", "-m", "pytest", *spread(), *tier, *session.posargs, env={"OMP_NUM_THREADS": "1"})
@@ -238,10 +248,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def exhaustive(session: nox.Session) -> None:
-    """All tests, browser and packages too (-- --fifth COMMIT: a fifth).
-
-    The fifth leaves out browser and packages; a commit always draws the same tests.
-    """
+    """All tests, browser, packages (-- --fifth COMMIT: a drawn fifth)."""
     session.notify("tests", posargs=("tests", "emulator/tests", *session.posargs))
     if not session.posargs:
         session.notify("browser")
@@ -298,10 +305,7 @@ def mutation(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Damaged inputs for every reader (-- --inputs 100000 --target ptx).
-
-    Long runs are for the night: ``nice -n 19 nox -s fuzz -- --inputs 100000 --record``.
-    """
+    """Damaged inputs for every reader (-- --inputs 100000 --target ptx)."""
     install(session, "build", "analysis", "test", "slurm", "fuzz", torch=False)
     session.run("python", "-m", "tests.fuzz.run", *session.posargs)
 

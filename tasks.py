@@ -35,13 +35,19 @@ from flashladder.arguments import (
 )
 from flashladder.names import DEFAULT_ARCH, DTYPES, EXAMPLE, INTERMEDIATES, PUBLISHED_GPU, REFERENCES, TRACE_INPUTS
 
-A_BINARY = "a wheel, .so, .o, fatbin, cubin or PTX file"
 CONFIG = (
     f"{GPU_KEYS}, what `invoke list` prints, or a short form, for example '{EXAMPLE}' (default: {PUBLISHED_GPU}; "
     "of a step that only Hopper runs, h200)"
 )
 JSON = "print JSON, for scripts"
-FILES_ARCH = f"sm_XX (default: {DEFAULT_ARCH} or sm_90a; of a file without --kernel: all)"
+LISTING = {  # of `ptx` and `sass`
+    "iteration": f"{STEP}, or a wheel, .so, .o, fatbin, cubin or PTX file",
+    "config": CONFIG,
+    "arch": f"sm_XX (default: {DEFAULT_ARCH} or sm_90a; of a file without --kernel: all)",
+    **FILE_OPTIONS,
+    **LINE_OPTIONS,
+    "json": JSON,
+}
 LAUNCH = {
     "iteration": STEP,
     "seq-len": "positions (default: 256)",
@@ -413,14 +419,9 @@ def ptxas(
 
 @task(
     help={
-        "iteration": f"{STEP}, or {A_BINARY}",
-        "config": CONFIG,
+        **LISTING,
         "counts": "opcode counts only",
         "normalised": "without comments and line numbers, as the lock hashes it",
-        **FILE_OPTIONS,
-        **LINE_OPTIONS,
-        "arch": FILES_ARCH,
-        "json": JSON,
     }
 )
 def ptx(
@@ -457,16 +458,11 @@ def ptx(
 
 @task(
     help={
-        "iteration": f"{STEP}, or {A_BINARY}",
-        "config": CONFIG,
-        "arch": FILES_ARCH,
+        **LISTING,
         "counts": "opcode classes only",
         "order": "the main loop alone: products, barriers and waits, and the instructions between them",
         "control": "stall counts, barriers and yield flags of each instruction",
-        **FILE_OPTIONS,
-        **LINE_OPTIONS,
         "page": PAGE,
-        "json": JSON,
     }
 )
 def sass(
