@@ -20,7 +20,7 @@ from flashladder.build.command import is_fresh
 from flashladder.build.store import TOOLS_FILE, Tools, read_recorded
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, sha256
-from flashladder.ladder.iteration import load_iteration
+from flashladder.ladder.iteration import load_all, load_iteration
 from tests.null.build.test_store import Lab
 
 
@@ -106,6 +106,31 @@ def test_the_last_line_says_whether_it_is_installed_and_what_is_next(
     monkeypatch.setattr(build, "build_iteration", lambda *_, **__: build.BuildResult(tmp_path, [], True))
     assert build.main(["16 - swizzle", "--no-install"]) == 0
     assert capsys.readouterr().out.endswith("\nnot installed; next: invoke emulate '16 - swizzle'\n")
+
+
+def test_all_iterations_are_compiled_in_one_pass_then_linked_and_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled, made = Mock(), Mock(return_value=build.BuildResult(tmp_path, [], False))
+    monkeypatch.setattr(build, "find_toolchain", Mock())
+    monkeypatch.setattr(native, "host_objects", Mock())
+    monkeypatch.setattr(build, "compile_many", compiled)
+    monkeypatch.setattr(build, "build_iteration", made)
+    assert build.main(["--all", "--arch", "sm_90", "--configs", "a100"]) == 0
+    numbers = [iteration.number for iteration in load_all()]
+    ((jobs, _), _) = compiled.call_args
+    assert sorted({iteration.number for iteration, *_ in jobs}) == numbers
+    assert {arch for _, _, arch in jobs} == {"sm_90", "sm_90a"}
+    assert sorted(call.args[0] for call in made.call_args_list) == numbers
+    assert all(call.kwargs["install"] is False for call in made.call_args_list)
+    assert re.findall(r"^iteration (\d+): built: ", capsys.readouterr().out, re.MULTILINE) == list(map(str, numbers))
+
+
+@pytest.mark.parametrize("words", [[], ["--all", "7"]])
+def test_one_iteration_or_all(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        build.main(words)
+    assert "give one iteration, or --all" in capsys.readouterr().err
 
 
 def test_a_build_folder_that_cannot_be_written_is_one_line(
