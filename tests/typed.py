@@ -1,20 +1,27 @@
-"""Commands as a person types them, run in this process by the tasks of the checkout."""
+"""Commands as a person types them, run in this process by the tasks of the checkout; and the line of an error."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import cache
 import importlib.util
+from io import StringIO
 from pathlib import Path
 import sys
 from types import ModuleType
+from typing import ParamSpec
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.parser.context import ParserContext
+import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
 from flashladder.program import LineParser, UsageError
+
+P = ParamSpec("P")
 
 
 def module_of(path: Path, name: str) -> ModuleType:
@@ -52,3 +59,19 @@ def command(*words: str) -> int:
     except Exit as left:
         return int(left.code)
     return 0
+
+
+def printed(*words: str, code: int = 0) -> str:
+    """What ``invoke WORDS`` prints, where it ends with this exit code."""
+    with redirect_stdout(StringIO()) as out:
+        assert command(*words) == code
+    return out.getvalue()
+
+
+def error_line(call: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> str:
+    """The message of the error that a call raises: one line, with exit code 2."""
+    with pytest.raises(FlashladderError) as caught:
+        call(*arguments, **options)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)

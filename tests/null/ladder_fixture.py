@@ -1,4 +1,4 @@
-"""A small results/ folder with invented timings, for tests of report and gate; and the line of an error."""
+"""A small results/ folder with invented timings, for tests of report and gate."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 import shutil
 
-import pytest
-
-from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.iteration import load_all
 from flashladder.lock.schema import Lock, LockedKernel, LockFile, write_lock
@@ -43,15 +40,6 @@ class Fixture:
 
     folder: Path
     bench: Path
-
-
-def error_line(call: Callable[[], object]) -> str:
-    """The message of the error that a call raises: one line, with exit code 2."""
-    with pytest.raises(FlashladderError) as caught:
-        call()
-    assert caught.value.exit_code == 2
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def text_hash(iteration: int, config: str) -> str:

@@ -12,6 +12,7 @@ import sys
 import time
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -64,6 +65,7 @@ from tests.null.bench_fixture import (
     write_nvbench,
 )
 from tests.null.gpu.test_counters import fake_ncu
+from tests.typed import error_line
 
 __all__ = ["simulated"]  # a fixture
 
@@ -87,8 +89,7 @@ def launched(*names: str) -> list[tuple[str, dict[str, int]]]:
 def test_other_launches_than_expected_are_refused_but_those_of_a_reference_itself(
     names: tuple[str, ...], message: str
 ) -> None:
-    with pytest.raises(FlashladderError, match=message):
-        by_turn(launched(*names), [Rounds(("fa2", KERNELS[0]), "fp16", TINY, 1)])
+    assert message in error_line(by_turn, launched(*names), [Rounds(("fa2", KERNELS[0]), "fp16", TINY, 1)])
     turn = (NAMES["fa2"], OURS, NAMES["fa4"], "prepare(int)", NAMES["fa4"])
     (found,) = by_turn(launched(*turn, *turn), [Rounds(("fa2", KERNELS[0], "fa4"), "fp16", TINY, 2)])
     assert [one.us for one in found] == [(1.0, 1.0), (1.0, 1.0), (3.0, 3.0)]
@@ -99,8 +100,7 @@ def test_what_nvbench_leaves_out_is_one_line(tmp_path: Path) -> None:
     write_nvbench(path, ROUNDS, skipped="0 2 1")
 
     def refused(path: Path, message: str, rounds: Rounds = ROUNDS) -> None:
-        with pytest.raises(FlashladderError, match=f"cannot read what NVBench wrote: found {message}"):
-            read_nvbench(path, [rounds])
+        assert f"cannot read what NVBench wrote: found {message}" in error_line(read_nvbench, path, [rounds])
 
     refused(path, "ValueError: skipped: too short")
     refused(path, "KeyError: '0 4 0'", Rounds(("fa2",), "fp16", TINY, 5))
@@ -175,8 +175,7 @@ def test_nvbench_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -
     )
     assert (found.method, found.mode, found.version) == ("nvbench", "event-free", "cuda-bench 0.3.0")
     assert len(found.timings) == 3
-    with pytest.raises(FlashladderError, match="NVBench ended with exit code 4: found oh"):
-        asked("print('oh'); raise SystemExit(4)")
+    assert "NVBench ended with exit code 4: found oh" in error_line(asked, "print('oh'); raise SystemExit(4)")
 
 
 def test_agreement_is_an_overlap_of_intervals_and_each_timer_has_its_row() -> None:
@@ -216,8 +215,7 @@ def test_what_does_not_follow_from_the_samples_or_cannot_be_is_found() -> None:
     assert found(opinions=timed(fa2, slow)) == [f"nvbench fp16 S=4096: {fast.subject}: not timed"]
     quick = slow.model_copy(update={"us": (1.0,) * 8})
     assert "1.0 us is below the" in found(gpu=gpu, opinions=timed(fa2, quick, fast))[1]
-    with pytest.raises(FlashladderError, match="nvbench has no time of fa2"):
-        judged(*timed(slow, fast))
+    assert "nvbench has no time of fa2" in error_line(judged, *timed(slow, fast))
     assert "or twice" in found(opinions=timed(fa2, slow, fast, slow))[0]
     paired = made.paired.model_copy(update={"floors_pct": {"fp16": 9.0}})
     assert found(paired=paired)[0].startswith("paired: floors_pct does not follow")
@@ -263,9 +261,7 @@ def test_the_command_asks_tools_for_the_same_cells(
         timings = [Timings(subject=key, rounds=(0, 1), us=(us, us * 1.0001)) for key, us in given.items()]
         return [cross_checks._opinion("nvbench", "1", rounds, tuple(timings))]
 
-    def refuse(cells: list[Rounds], timeout_s: float) -> Any:
-        raise FlashladderError("the driver refuses hardware counters")
-
+    refuse = Mock(side_effect=FlashladderError("the driver refuses hardware counters"))
     monkeypatch.setattr(cross_checks, "ASK", {"nvbench": answer, "ncu": refuse})
     out = tmp_path / "opinions.json.gz"
     argv = ["16", "--configs", "a100", "--seq-lens", "512", "--method", "nvbench", "ncu", "--out", str(out)]
@@ -278,8 +274,7 @@ def test_the_command_asks_tools_for_the_same_cells(
     assert made.left_out == ("ncu: the driver refuses hardware counters",)
     told = capsys.readouterr().out
     assert told.count("left out: ncu: ") == 1
-    with pytest.raises(FlashladderError, match="the file exists"):
-        bench.main(argv)
+    assert "the file exists" in error_line(bench.main, argv)
 
 
 TWO = Rounds(("fa2", "cudnn"), "fp16", TINY, 3)
@@ -322,8 +317,7 @@ def test_a_launch_that_the_gpu_waited_for_is_taken_again() -> None:
     assert len(found.us) == WARM_SAMPLES
     assert (gpu.log.count("sleep"), gpu.log.count("sleepsleep")) == (WARM_SAMPLES, 1), "longer at the second try"
     gpu = Sleeper(late=[True] * cross_checks.TRIES)
-    with pytest.raises(FlashladderError, match="fa2: the host was too slow 5 times"):
-        warm_rounds(gpu.single(), rounds, gpu.launches(fa2=2.0))
+    assert "fa2: the host was too slow 5 times" in error_line(warm_rounds, gpu.single(), rounds, gpu.launches(fa2=2.0))
 
 
 def test_subjects_in_turn_with_each_other_run_up_and_change_their_order(monkeypatch: pytest.MonkeyPatch) -> None:

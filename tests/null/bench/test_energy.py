@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+import re
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import EnergyResult, Sample, Sustained
 from tests.null.bench_fixture import FAST, KEY, SHAPE, energy_of, group, kernel, look, result, sustained
+from tests.typed import error_line
 
 CONFIG = KernelConfig.parse(FAST)
 LAUNCH_S, WATTS, TICK_S = 0.0009, 500.0, 0.1
@@ -102,8 +104,7 @@ def test_the_gpu_works_on_while_the_driver_is_asked(answer_s: float, each: int) 
     ],
 )
 def test_without_an_energy_counter_there_is_no_run(card: Card, message: str) -> None:
-    with pytest.raises(FlashladderError, match=message):
-        card.sustain(Arm("fa2", card.launch), 0.2)
+    assert message in error_line(card.sustain, Arm("fa2", card.launch), 0.2)
 
 
 def test_a_document_comes_back_as_it_was_written_and_prints_a_table(
@@ -200,5 +201,4 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path, change: dict[str
     line = [*LINE, "--out", str(path), "--seq-lens", "4096"]
     assert energy.main(line) == 0
     write_result(path, load_as(path, EnergyResult).model_copy(update=change))
-    with pytest.raises(FlashladderError, match=f"the file holds another {message}"):
-        energy.main(line)
+    assert re.search(f"the file holds another {message}", error_line(energy.main, line))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-import re
 import shutil
 from typing import Any, cast
 import zipfile
@@ -29,6 +28,7 @@ from flashladder.machine_code import cubin
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.names import KERNEL
 from tests.null.binaries.fatbin_fixture import CUBIN, DATA, PTX, container, entry, wheel
+from tests.typed import error_line
 
 
 @pytest.mark.parametrize("form", ["plain", "lz4", "zstd"])
@@ -60,11 +60,9 @@ def test_another_size_than_what_is_packed_is_damage(form: str, monkeypatch: pyte
         with pytest.raises(FlashladderError, match=r"x\.so: entry at byte 80: .* damaged: expected \d+ bytes"):
             entry_of(len(CUBIN) + change).read()
     for size in (MOST_UNPACKED + 1, 1 << 62):
-        with pytest.raises(FlashladderError, match="the fatbin is damaged: expected a size that can be true, found"):
-            entry_of(size).read()
+        assert "the fatbin is damaged: expected a size that can be true, found" in error_line(entry_of(size).read)
     monkeypatch.setattr(binaries, "library", lambda _: None)
-    with pytest.raises(FlashladderError, match=rf"packed with {form}: expected lib{form}\.so\.1"):
-        entry_of(len(CUBIN)).read(10)
+    assert f"packed with {form}: expected lib{form}.so.1" in error_line(entry_of(len(CUBIN)).read, 10)
 
 
 FORWARD = (
@@ -158,8 +156,7 @@ def test_what_the_list_prints_names_the_kernel() -> None:
             assert chosen([*OURS, THEIRS], wanted) == [one]
     for wanted in (f"flash_fwd_kernel {CONFIGS[0]}", "flash_fwd_kernel (FP16, 128, 64, 64, 4)"):
         assert chosen(OURS, wanted) == OURS[:1]
-    with pytest.raises(FlashladderError, match="--list"):
-        chosen(OURS, "flash_bwd_kernel (FP16, 128, 64, 64, 4)")
+    assert "--list" in error_line(chosen, OURS, "flash_bwd_kernel (FP16, 128, 64, 64, 4)")
 
 
 SM_90 = (DATA / "tiny.sm_90.cubin").read_bytes()
@@ -213,9 +210,7 @@ def test_a_file_without_kernels_is_one_line(tmp_path: Path) -> None:
         path = tmp_path / name
         if data is not None:
             path.write_bytes(data)
-        with pytest.raises(FlashladderError, match=re.escape(f"{path}: {says}")) as caught:
-            kinds(path)
-        assert caught.value.exit_code == 2
+        assert f"{path}: {says}" in error_line(kinds, path)
 
 
 def test_a_bomb_in_a_wheel_is_refused_before_it_is_inflated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,5 +234,4 @@ def test_kernels_of_a_library_and_what_they_take(tmp_path: Path) -> None:
         assert [one.arch for one in kernels_of(found, "PTX")] == ["compute_80"]
         assert [one.arch for one in kernels_of(found, "SASS", "sm_90")] == ["sm_90"]
         assert len(chosen(kernels, "fwd_ker")) == 2
-        with pytest.raises(FlashladderError, match="no such kernel in the file: expected a part of one of 1 names"):
-            chosen(kernels, "bwd")
+        assert "no such kernel in the file: expected a part of one of 1 names" in error_line(chosen, kernels, "bwd")

@@ -27,6 +27,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.paths import KERNELS
 from tests.null.bench_fixture import FAST
+from tests.typed import error_line
 
 MANIFEST = {"inputs_digest": "d", "library_sha256": sha256(b"\x7fELF")}
 LOADS = """import torch
@@ -83,8 +84,7 @@ def test_an_import_is_checked_until_it_passes_and_then_no_more(tmp_path: Path, m
     monkeypatch.setattr(wheel, "check_import", check)
     request = build.make_request(7, "sm_80", "prog:a100")
     for _ in range(2):
-        with pytest.raises(FlashladderError, match="no import"):
-            build._install(request, Path("d"), "d")
+        assert "no import" in error_line(build._install, request, Path("d"), "d")
     for _ in range(2):
         build._install(request, Path("d"), "d")
     assert (install.call_count, check.call_count) == (1, 3)
@@ -118,17 +118,14 @@ def test_a_wheel_that_cannot_be_installed_or_imported_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: str, full: str, message: str
 ) -> None:
     unknown = "import check failed: found ModuleNotFoundError: No module named 'flashladder_99'"
-    with pytest.raises(FlashladderError, match=unknown):
-        wheel.check_import("flashladder_99", ["(FP16, ...)"])
+    assert unknown in error_line(wheel.check_import, "flashladder_99", ["(FP16, ...)"])
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-    with pytest.raises(FlashladderError, match=r"not in a virtual environment.*--no-install"):
-        wheel.install(tmp_path / "x.whl")
+    assert re.search(r"not in a virtual environment.*--no-install", error_line(wheel.install, tmp_path / "x.whl"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
     monkeypatch.setattr(tool_runs, "_is_full", lambda folder: folder == tmp_path / full)
     monkeypatch.setattr(wheel, "installer", lambda: [sys.executable, "-c", f"raise SystemExit({prints!r})"])
-    with pytest.raises(FlashladderError, match=message):
-        wheel.install(tmp_path / "x.whl")
+    assert re.search(message, error_line(wheel.install, tmp_path / "x.whl"))
 
 
 def test_uvs_cache_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,8 +194,5 @@ def test_a_variant_is_loaded_beside_it_and_names_its_kernels(package: Path) -> N
 )
 def test_a_damaged_wheel_is_one_line_before_it_is_loaded(package: Path, name: str, content: str, message: str) -> None:
     (package / name).write_text(content)
-    with pytest.raises(FlashladderError, match=f"{message}.*nox -s build-iteration-76") as caught:
-        load_installed(76)
-    assert caught.value.exit_code == 2
-    assert "\n" not in str(caught.value)
+    assert re.search(f"{message}.*nox -s build-iteration-76", error_line(load_installed, 76))
     assert not (package / "loaded").exists()

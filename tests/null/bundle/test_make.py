@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 from pathlib import Path
-import re
 import subprocess
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.toolchain import load_pins
-from tests.typed import command
+from tests.typed import command, error_line
 
 
 def ladder(*numbers: int) -> Kernels:
@@ -55,8 +54,7 @@ def test_grids_run_whose_kernels_all_come_along(numbers: list[int], arches: list
     ],
 )
 def test_a_mistake_is_refused(words: list[str], told: str) -> None:
-    with pytest.raises(FlashladderError, match=re.escape(told)):
-        command("bundle", *words)
+    assert told in error_line(command, "bundle", *words)
 
 
 def test_a_folder_that_is_none_is_refused_before_anything_is_compiled(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import math
 from types import SimpleNamespace
 from typing import Any, get_args
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -335,16 +336,14 @@ def test_a_tensor_outside_of_the_contract_is_a_value_error(monkeypatch: pytest.M
 def test_a_forbidden_access_fails_a_case_and_what_the_emulator_does_not_know_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise error
-
-    config = load_iteration(1).configs["a100"]
+    broken, config = Mock(), load_iteration(1).configs["a100"]
     given = Subject(1, config, run_of_one(monkeypatch, broken, 1)), emulator_cases(config)[2], References(), "cpu"
-    error = EmulationError("out-of-bounds", "an address outside every buffer", path="kernel.ptx", line=12, address=64)
+    where: dict[str, Any] = {"path": "kernel.ptx", "line": 12}
+    broken.side_effect = EmulationError("out-of-bounds", "an address outside every buffer", **where, address=64)
     outcome = check_case(*given)
     assert outcome.status == "fail"
     assert "kernel.ptx:12: an address outside every buffer, address 0x40" in str(outcome.reason)
-    error = EmulationError("unsupported", "the call of vprintf is not supported", path="kernel.ptx", line=12)
+    broken.side_effect = EmulationError("unsupported", "the call of vprintf is not supported", **where)
     with pytest.raises(FlashladderError, match=r"iteration 1: the emulator cannot .*kernel.ptx:12: .*vprintf"):
         check_case(*given)
 

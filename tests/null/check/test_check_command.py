@@ -28,6 +28,7 @@ from flashladder.problem import Shape
 from flashladder.results.files import load_as, load_result, this_host
 from flashladder.results.schema import Accuracy, CaseResult, CheckResult, EmulatedCheckResult, Kernel
 from tests.null.bench_fixture import GPU, kernel
+from tests.typed import error_line
 
 SHAPE = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
 GOOD = Accuracy(max_error=1.0, max_allowed=2.0, rms_error=1.0, rms_allowed=4.0, finite=True)
@@ -186,8 +187,7 @@ def test_a_file_of_another_gpu_or_rule_is_left_alone_where_it_holds_more(
         patched.setattr(check, "rule_digest", lambda: "ef" * 32)
         with pytest.raises(FlashladderError, match=r"another rule of correctness: .*; choose another --out"):
             planted.run("gpu", 7, out=out)
-    with pytest.raises(FlashladderError, match="choose another --out"):
-        planted.run("emulator", 7, out=out)
+    assert "choose another --out" in error_line(planted.run, "emulator", 7, out=out)
     assert out.read_bytes() == before
     planted.gpu = GPU.model_copy(update={"uuid": "GPU-1"})
     planted.run("gpu", 7, 8, out=out)  # all that it holds is run again
@@ -203,8 +203,7 @@ def test_it_goes_on_where_the_budget_ended_it(planted: Planted, tmp_path: Path) 
     report = planted.run("gpu", 7, 8, 9, out=out)
     assert names(report.cases) == [(key, name) for key in keys(7, 8, 9) for name in "ab"]
     assert planted.asked[0][1] == {(key, name) for key in keys(7, 8) for name in "ab"}
-    with pytest.raises(FlashladderError, match="--budget needs a GPU"):
-        planted.run("emulator", 7, budget=9.0)
+    assert "--budget needs a GPU" in error_line(planted.run, "emulator", 7, budget=9.0)
 
 
 def test_the_command_asks_the_gpu_or_the_emulator(
@@ -232,8 +231,7 @@ def test_the_command_asks_the_gpu_or_the_emulator(
     report = CheckReport((outcome("k", "a", "not_applicable", None),))
     with pytest.raises(CheckFailed, match="no case passed"):
         check.main(["7"])
-    with pytest.raises(FlashladderError, match="77"):
-        check.main(["77"])
+    assert "77" in error_line(check.main, ["77"])
 
 
 def test_a_report_counts_what_became_of_each_kernel() -> None:
@@ -291,8 +289,7 @@ def test_what_a_failed_launch_broke_ends_the_check_and_nothing_else_is_swallowed
     statuses = {"a": "fail", "b": "pass", "d": "pass"}
     assert [(one.case, one.status) for one in check_iteration(7, **given).cases] == [("a", "fail"), ("b", "pass")]
     statuses["a"] = "pass"
-    with pytest.raises(FlashladderError, match="the GPU is lost"):
-        check_iteration(7, **given)
+    assert "the GPU is lost" in error_line(check_iteration, 7, **given)
 
 
 def test_an_emulated_kernel_is_known_by_ptx_emulator_and_rule(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 import shutil
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import BenchResult, CounterResult
 import ptxemu
 from tests.null.ladder_fixture import Fixture, make
-from tests.typed import command
+from tests.typed import command, error_line
 
 SHORT = Shape(batch=1, seq_len=128, n_heads=1, d_head=128)
 # Thread i stores to shared byte 8 i of one word (2-way conflicts) from three source lines, and reads its neighbour's.
@@ -139,10 +140,8 @@ def test_the_exit_code_is_the_verdict(found: Emulation, monkeypatch: pytest.Monk
 def test_a_forbidden_access_fails_and_an_unknown_opcode_could_not_run(
     monkeypatch: pytest.MonkeyPatch, kind: str, is_failure: bool
 ) -> None:
-    def broken(*_: object, **__: object) -> Emulation:
-        raise ptxemu.EmulationError(kind, "an address outside every buffer", path="kernel.ptx", line=7)
-
-    monkeypatch.setattr(emulate, "emulate", broken)
+    error = ptxemu.EmulationError(kind, "an address outside every buffer", path="kernel.ptx", line=7)
+    monkeypatch.setattr(emulate, "emulate", Mock(side_effect=error))
     with pytest.raises((CheckFailed, ptxemu.PtxemuError), match=r"kernel\.ptx:7") as caught:
         command("emulate", "16 - swizzle")
     assert isinstance(caught.value, CheckFailed) == is_failure
@@ -269,10 +268,8 @@ def test_a_missing_or_malformed_reading_says_how_to_make_it(tmp_path: Path, read
     with pytest.raises(FlashladderError, match=r"no emulated counters.*--write"):
         load_reading(tmp_path / "counters.json")
     (tmp_path / "counters.json").write_text('{"schema_version": 2}', encoding="utf-8")
-    with pytest.raises(FlashladderError, match="schema_version"):
-        load_reading(tmp_path / "counters.json")
-    with pytest.raises(FlashladderError, match="no emulated counters of iteration 29"):
-        reading.of(29)
+    assert "schema_version" in error_line(load_reading, tmp_path / "counters.json")
+    assert "no emulated counters of iteration 29" in error_line(reading.of, 29)
 
 
 def test_the_emulator_agrees_with_all_hardware_and_one_sector_or_instruction_off_is_a_difference(
@@ -387,5 +384,4 @@ def test_a_reading_of_other_machine_code_or_without_an_iteration_is_refused(tmp_
     kept = {key for key, kernel in result.kernels.items() if kernel.iteration != 3}
     parts = {name: {key: getattr(result, name)[key] for key in kept} for name in ("kernels", "counters")}
     write_result(path, result.model_copy(update=parts))
-    with pytest.raises(FlashladderError, match="no reading of iteration 3"):
-        readings.hardware_claims(path, fixture.folder / "locks")
+    assert "no reading of iteration 3" in error_line(readings.hardware_claims, path, fixture.folder / "locks")

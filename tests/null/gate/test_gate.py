@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -24,7 +25,7 @@ from flashladder.results.files import load_as, write_result
 from flashladder.results.published import N_ITERATIONS, load
 from flashladder.results.schema import BenchResult
 from tests.null.ladder_fixture import make
-from tests.typed import command
+from tests.typed import command, printed
 
 LOCK = read_lock("sm_90")
 
@@ -46,15 +47,10 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
         (CheckFailed("no"), "no"),
     ],
 )
-def test_what_one_check_raises_hides_no_other(
-    checks: list[Check], capsys: pytest.CaptureFixture[str], error: Exception, line: str
-) -> None:
-    def broken() -> tuple[list[str], int]:
-        raise error
-
+def test_what_one_check_raises_hides_no_other(checks: list[Check], error: Exception, line: str) -> None:
+    broken = Mock(side_effect=error)
     checks += [Check("one", lambda: ([], 3), "cells"), Check("two", broken), Check("three", lambda: (["cell 7"], ""))]
-    assert command("gate") == 1
-    lines = [text.split() for text in capsys.readouterr().out.splitlines()]
+    lines = [text.split() for text in printed("gate", code=1).splitlines()]
     assert lines == [text.split() for text in ("ok one (3 cells)", "failed two", line, "failed three", "cell 7")]
 
 

@@ -9,7 +9,6 @@ import shutil
 
 import pytest
 
-from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.gate import verify
 from flashladder.ladder.grid import load_grid
@@ -33,7 +32,7 @@ from flashladder.sweep.records import Records
 from tests.null import sweep_fixture
 from tests.null.bench_fixture import FAST, GOOD, GPU, SHAPE, SLOW, group, result
 from tests.null.ladder_fixture import lock
-from tests.typed import command
+from tests.typed import command, error_line, printed
 
 TEXT = "ab" * 32  # digest of the fixture's machine code
 OTHER = "cd" * 32
@@ -181,14 +180,12 @@ def test_a_library_that_is_nowhere_in_a_sweep_was_not_installed() -> None:
     assert len(lost(tuple(cell for cell in whole.cells if cell != first))) == 1
 
 
-def test_a_file_alone_is_verified_as_json_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_alone_is_verified_as_json_too(tmp_path: Path) -> None:
     lone = write_result(tmp_path / "tune.json.gz", load_result(SWEPT))
-    assert command("verify", str(lone), "--json") == 0
-    (one,) = json.loads(capsys.readouterr().out)
+    (one,) = json.loads(printed("verify", str(lone), "--json"))
     assert (one["status"], one["summary"], one["details"]) == ("ok", "bench, 47 cells, schema 2", [])
     for option in ("--cells", "--seed"):
-        with pytest.raises(FlashladderError, match="--cells and --seed need --rerun"):
-            command("verify", str(lone), option, "3")
+        assert "--cells and --seed need --rerun" in error_line(command, "verify", str(lone), option, "3")
 
 
 @pytest.mark.parametrize(
@@ -198,15 +195,10 @@ def test_a_file_alone_is_verified_as_json_too(tmp_path: Path, capsys: pytest.Cap
         ("notes.txt", "notes.txt: not a result: expected a name that ends in .json or .json.gz"),
     ],
 )
-def test_nothing_to_verify_is_one_line_and_leaves_with_2(
-    tmp_path: Path, name: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_to_verify_is_one_line_and_leaves_with_2(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("", encoding="utf-8")
-    with pytest.raises(FlashladderError) as caught:
-        command("verify", str(tmp_path / name))
-    assert caught.value.exit_code == 2
-    assert str(caught.value).endswith(message)
+    assert error_line(command, "verify", str(tmp_path / name)).endswith(message)
 
 
 def test_records_of_a_live_sweep_are_verified(tmp_path: Path) -> None:
@@ -233,8 +225,7 @@ def test_a_folder_is_searched_one_level_deep(tmp_path: Path) -> None:
     told: list[verify.Outcome] = []
     assert verify.verify(tmp_path / "sweep", told.append) == told
     assert [one.status for one in told] == ["ok", "ok"]
-    with pytest.raises(FlashladderError, match="nothing to verify"):
-        verify.verify(tmp_path / "far")
+    assert "nothing to verify" in error_line(verify.verify, tmp_path / "far")
     assert len(verify.verify(tmp_path / "near")) == 2
 
 

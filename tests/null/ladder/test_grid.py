@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 import re
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,7 +18,7 @@ from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.selection import one_config, select_configs
 from flashladder.names import EXAMPLE
-from tests.null.ladder_fixture import error_line
+from tests.typed import error_line
 
 GRID = """\
 why: A grid that is only there to be wrong.
@@ -61,18 +62,14 @@ def test_a_configuration_of_a_grid_fits_the_grids_gpu(tmp_path: Path) -> None:
     (tmp_path / "large.yaml").write_text(text.replace("any", "rtx3090"), encoding="utf-8")
     (tmp_path / "fits.yaml").write_text(text.replace("any", "h200"), encoding="utf-8")
     assert len(load_grid("fits", tmp_path).cells) == 1
-    limit = r"large\.yaml:5: the configuration is too large for rtx3090: expected at most 101376 bytes of shared memory"
-    with pytest.raises(FlashladderError, match=limit):
-        load_grid("large", tmp_path)
+    limit = "large.yaml:5: the configuration is too large for rtx3090: expected at most 101376 bytes of shared memory"
+    assert limit in error_line(load_grid, "large", tmp_path)
 
 
 def test_an_error_in_a_file_that_a_grid_needs_names_that_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: str) -> None:
-        raise FlashladderError("not UTF-8", where="iterations/07_tuned.yaml:3")
-
-    monkeypatch.setattr(grids, "load_description", broken)
-    with pytest.raises(FlashladderError, match=r"^iterations/07_tuned\.yaml:3: not UTF-8$"):
-        load_grid("cpu")
+    error = FlashladderError("not UTF-8", where="iterations/07_tuned.yaml:3")
+    monkeypatch.setattr(grids, "load_description", Mock(side_effect=error))
+    assert error_line(load_grid, "cpu") == "iterations/07_tuned.yaml:3: not UTF-8"
 
 
 GOOD = """\
@@ -101,8 +98,7 @@ def test_a_drivers_name_leads_to_the_key_of_its_longest_pattern(tmp_path: Path) 
     assert [gpu_key(name, tmp_path) for name in names] == ["h100nvl", "h100"]
     (tmp_path / "h100pcie.yaml").write_text(text.replace("gpu: h100", "gpu: h100pcie").replace("H100*", "h100*"))
     load_gpus.cache_clear()
-    with pytest.raises(FlashladderError, match=r"h100\.yaml and h100pcie\.yaml: two files name the same GPU"):
-        gpu_key("NVIDIA A100", tmp_path)
+    assert "h100.yaml and h100pcie.yaml: two files name the same GPU" in error_line(gpu_key, "NVIDIA A100", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +140,7 @@ def test_a_configuration_fits_its_gpu(key: str, tile: tuple[int, int, int], mess
 def test_the_gpu_of_a_configuration_is_described_and_compiled_for(tmp_path: Path) -> None:
     config = KernelConfig.parse(SHORT.format(64, 64, 4))
     (tmp_path / "z9.yaml").write_text(GOOD.replace("arch: sm_80", "arch: sm_70"))
-    with pytest.raises(FlashladderError, match=r"no GPU z8 is described: expected z8\.yaml, found z9"):
-        require_fit("z8", config, tmp_path)
+    assert "no GPU z8 is described: expected z8.yaml, found z9" in error_line(require_fit, "z8", config, tmp_path)
     with pytest.raises(FlashladderError, match=r"no machine code is made for z9: expected sm_80, .*, found sm_70"):
         require_fit("z9", config, tmp_path)
 

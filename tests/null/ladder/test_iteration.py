@@ -23,7 +23,7 @@ from flashladder.ladder.iteration import claim_configs, load_all, load_iteration
 from flashladder.located import read_yaml
 from flashladder.names import GPUS
 from flashladder.paths import CONFIGS, ITERATIONS, RESULTS
-from tests.null.ladder_fixture import error_line
+from tests.typed import error_line
 
 ROOT = """\
 iteration: 1
@@ -213,8 +213,7 @@ def test_what_editors_leave_is_no_iteration_and_a_file_that_nobody_reads_is_told
         (tmp_path / name).symlink_to("somebody@nowhere.42:1")  # as Emacs locks a file
     assert [one.number for one in load_all(tmp_path)] == [1]
     fill(tmp_path, {"17_mine.YAML": STEP})
-    with pytest.raises(FlashladderError, match=r"the file is not read; rename it to 17_mine\.yaml, or remove it"):
-        load_all(tmp_path)
+    assert "the file is not read; rename it to 17_mine.yaml, or remove it" in error_line(load_all, tmp_path)
 
 
 SCHEMAS = {path: path.read_text(encoding="utf-8") for path in (CONFIGS / "schema").glob("*.json")}
@@ -317,8 +316,7 @@ def test_bad_descriptions(text: str, message: str) -> None:
 
 def test_a_ladder_with_gaps_lists_its_numbers(tmp_path: Path) -> None:
     fill(tmp_path, dict.fromkeys(("01_step.yaml", "02_step.yaml", "04_step.yaml"), ""))
-    with pytest.raises(FlashladderError, match=r"no such iteration: expected one of 1, 2, 4, found 3"):
-        load_description("3", tmp_path)
+    assert "no such iteration: expected one of 1, 2, 4, found 3" in error_line(load_description, "3", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from flashladder.lock import command as lock
 from flashladder.lock.command import RULE, Difference, compare, explain, harmless_edits
 from flashladder.lock.schema import Lock, LockedKernel, LockFile, read_lock, write_lock
 from flashladder.names import EXAMPLE
-from tests.null.ladder_fixture import error_line
+from tests.typed import error_line
 
 PART = "kernels/ampere/softmax/exp2_folded.cuh"
 

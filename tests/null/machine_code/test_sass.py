@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-import re
 import subprocess
 import sys
 from typing import Any
@@ -21,6 +20,7 @@ from flashladder.paths import ROOT
 import ptxemu.isa  # noqa: F401 - fills the table of instructions
 from ptxemu.machine.control import ENDS
 from ptxemu.table import ROWS
+from tests.typed import error_line
 
 
 def code(*rows: str) -> Sass:
@@ -62,14 +62,12 @@ def test_refuses_another_kernel_by_naming_those_it_found() -> None:
 def test_a_listing_that_lost_a_line_is_refused(lost: str, says: str) -> None:
     text = LISTING.read_text(encoding="utf-8")
     begin = text.index(lost)
-    with pytest.raises(FlashladderError, match=re.escape(says)):
-        parse(text[:begin] + text[text.index("\n", begin + 1) + 1 :])
+    assert says in error_line(parse, text[:begin] + text[text.index("\n", begin + 1) + 1 :])
 
 
 def test_says_that_nvdisasm_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "kernel.cubin").write_bytes(b"")
-    with pytest.raises(FlashladderError, match="could not run nvdisasm"):
-        run_nvdisasm(tmp_path / "kernel.cubin", tmp_path / "nvdisasm")
+    assert "could not run nvdisasm" in error_line(run_nvdisasm, tmp_path / "kernel.cubin", tmp_path / "nvdisasm")
 
 
 def encoding(low: int, high: int) -> bytes:
@@ -101,8 +99,7 @@ def test_the_bits_of_an_encoding(high: int, expected: Control, text: str) -> Non
 def test_code_of_other_instructions_is_refused() -> None:
     plain = encoding(0, 0x000FE400078E00FF)
     one = Instruction(0, "", "FFMA", "R0, R1.reuse, R2, R3")
-    with pytest.raises(FlashladderError, match=r"address 0000: the control code does not fit its instruction"):
-        decoded(plain, [one], "sm_80")
+    assert "address 0000: the control code does not fit its instruction" in error_line(decoded, plain, [one], "sm_80")
     with pytest.raises(FlashladderError, match="not an instruction: expected 16 bytes, found 0"):
         decoded(plain, [Instruction(16, "", "EXIT", "")], "sm_80")
     with pytest.raises(FlashladderError, match="control codes are not known: expected sm_70 to sm_90, found sm_100a"):
@@ -167,8 +164,7 @@ def test_only_the_code_counts(tmp_path: Path) -> None:
 
 
 def test_refuses_what_is_no_cubin(tmp_path: Path) -> None:
-    with pytest.raises(FlashladderError, match="no such cubin"):
-        read_cubin(tmp_path / "kernel.cubin")
+    assert "no such cubin" in error_line(read_cubin, tmp_path / "kernel.cubin")
     with pytest.raises(FlashladderError, match=r"the cubin does not say .* expected \.nv_debug_line_sass"):
         read_ptx_lines(DATA / "tiny.sm_80.cubin")
     host = bytearray((DATA / "tiny.sm_80.cubin").read_bytes())

@@ -15,7 +15,7 @@ from flashladder.gate.verify import verify_file
 from flashladder.paths import RESULTS
 from flashladder.report.accuracy import NAME, cells, load_errors, page
 from flashladder.results.files import read_json
-from tests.null.ladder_fixture import error_line
+from tests.typed import error_line
 
 Edit = Callable[[dict[str, Any]], object]
 

@@ -19,7 +19,7 @@ from flashladder.report import tables as report_tables
 from flashladder.report.times import sentence
 from flashladder.results.published import PUBLISHED
 from tests.null.ladder_fixture import TIMED, Fixture, make
-from tests.typed import command
+from tests.typed import command, error_line
 
 BEGIN, END = "<!-- progression:begin -->", "<!-- progression:end -->"
 README = f"# x\n\n{BEGIN}\nold\n{END}\n\nrest\n<!-- times:begin -->\nlong ago\n<!-- times:end -->\n"
@@ -85,14 +85,12 @@ def test_readme_says_how_long_the_commands_take(tmp_path: Path) -> None:
     assert found.startswith("On 3 CPUs without a GPU")
     assert re.findall(r"\d+ s\b", found) == ["180 s", "42 s", "250 s", "200 s"]
     (tmp_path / "times.json").write_text(json.dumps({**times, "cpus": "many"}), encoding="utf-8")
-    with pytest.raises(FlashladderError, match=r"times.json: .*nox -s times"):
-        sentence(tmp_path)
+    assert re.search(r"times.json: .*nox -s times", error_line(sentence, tmp_path))
 
 
 @pytest.mark.parametrize("text", ["none", BEGIN, f"{END} {BEGIN}", README + README])
 def test_missing_markers_are_an_error(text: str) -> None:
-    with pytest.raises(FlashladderError, match="markers of what is generated"):
-        report.between_markers(text, "progression", "new")
+    assert "markers of what is generated" in error_line(report.between_markers, text, "progression", "new")
 
 
 SLOW_SWEEPS = ("ablation.json.gz", "toolchain.json.gz", "tune.json.gz")  # slow to draw; test_variants covers them
@@ -140,7 +138,5 @@ def test_a_folder_in_the_place_of_a_file_is_named_before_any_is_written(place: P
     folder = place / "configs" / "fastest.json"
     folder.unlink()
     folder.mkdir()
-    with pytest.raises(FlashladderError, match=r"/fastest.json: is a directory; remove it$") as told:
-        report.report(check=check)
-    assert told.value.exit_code == 2
+    assert error_line(report.report, check=check).endswith("/fastest.json: is a directory; remove it")
     assert not (place / "results" / "report").exists()

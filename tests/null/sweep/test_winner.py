@@ -8,7 +8,6 @@ import shutil
 
 import pytest
 
-from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.paths import ITERATIONS
@@ -20,6 +19,7 @@ from flashladder.sweep.plan import Settings as CellSettings
 from flashladder.sweep.plan import cell_of, with_code
 from flashladder.sweep.winner import BOTH, enter, finalists, judged
 from tests.null.bench_fixture import GOOD, group, kernel, result, sample
+from tests.typed import error_line
 
 PRESENT = load_iteration(16).configs["h200"]
 FAST = KernelConfig.parse(PRESENT.short_form().replace("2_2_0", "2_2_2"))
@@ -167,10 +167,8 @@ def test_a_document_that_is_not_of_a_tuning_run_is_named(tmp_path: Path) -> None
     for rungs, finals, name in ((report, timed, path), (timed, report, again)):
         write_result(path, rungs)
         write_result(again, finals)
-        with pytest.raises(FlashladderError, match=f"{name}: not a tuning run: found timings for a report"):
-            winner.main([str(path)])
-    with pytest.raises(FlashladderError, match=r"tuned\.json\.gz: file contains the finals"):
-        winner.main([str(again)])
+        assert f"{name}: not a tuning run: found timings for a report" in error_line(winner.main, [str(path)])
+    assert "tuned.json.gz: file contains the finals" in error_line(winner.main, [str(again)])
 
 
 def test_an_edit_that_would_change_a_child_is_refused(copy: Path) -> None:
@@ -179,8 +177,6 @@ def test_an_edit_that_would_change_a_child_is_refused(copy: Path) -> None:
     child.write_text("".join(line for line in text.splitlines(True) if "h200:" not in line), encoding="utf-8")
     before = texts(copy)
     other = load_iteration(15, copy).configs["a100"]
-    with pytest.raises(FlashladderError, match="would change another configuration"):
-        enter({15: other}, "h200", "e")
-    with pytest.raises(FlashladderError, match="no one-line configuration of h200"):
-        enter({16: other}, "h200", "e")
+    assert "would change another configuration" in error_line(enter, {15: other}, "h200", "e")
+    assert "no one-line configuration of h200" in error_line(enter, {16: other}, "h200", "e")
     assert texts(copy) == before

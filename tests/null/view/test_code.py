@@ -20,7 +20,7 @@ from flashladder.paths import KERNELS
 from flashladder.view.binary import clean_ptx, clean_sass, listing, only_entry
 from flashladder.view.code import FACTS, occupancy_of, occupancy_table, ptxas_csv
 from flashladder.view.command import compact, folded, kernel_text
-from tests.typed import command
+from tests.typed import printed
 
 DATA = Path(__file__).parents[2] / "data"
 LISTING = (DATA / "tiny.sm_80.sass").read_text(encoding="utf-8")
@@ -150,15 +150,13 @@ def test_every_instruction_that_a_kernel_uses_is_named(step: Iteration) -> None:
     assert len(set(floor)) == len(floor)  # each once, and none that is not called
 
 
-def test_all_is_the_whole_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_is_the_whole_text() -> None:
     last = load_iteration(16)
-    command("show", "16", "--all")
-    page = capsys.readouterr().out
+    page = printed("show", "16", "--all")
     for path in included_files(translation_unit(last, last.configs["a100"])):
         text = re.sub(r"^#(?:include|pragma once).*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
         assert bare(text) in bare(page), path.name
-    command("show", "16", "--all", "--json")
-    assert json.loads(capsys.readouterr().out)["kernel"] in page
+    assert json.loads(printed("show", "16", "--all", "--json"))["kernel"] in page
 
 
 UNIT = """\

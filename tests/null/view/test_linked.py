@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from flashladder.errors import FlashladderError
 from flashladder.machine_code.sass import parse
 from flashladder.paths import ROOT
 from flashladder.view.linked import Linked, Place, PtxRow, as_data, listing, of_line, of_opcode, ptx_rows, select
 from flashladder.view.linked_page import document, page, read_document
+from tests.typed import error_line
 
 UNIT = (
     "// </script><script>window.hacked = 1</script>",
@@ -137,18 +137,14 @@ def test_a_line_and_an_opcode_name_ptx_and_machine_code(line: str, opcode: str, 
     ],
 )  # fmt: skip
 def test_what_names_nothing_is_one_line(line: str, opcode: str, message: str) -> None:
-    with pytest.raises(FlashladderError, match=re.escape(message)) as caught:
-        select(KERNEL, line, opcode)
-    assert caught.value.exit_code == 2
+    assert message in error_line(select, KERNEL, line, opcode)
 
 
 def test_an_absolute_path_of_the_checkout_is_the_kernels_file_and_a_name_of_two_files_is_refused() -> None:
     sources = {**KERNEL.sources, "kernels/ptx/ldmatrix.cuh": (), "kernels/other/twice.cuh": ("x",)}
     kernel = replace(KERNEL, sources=sources)
-    with pytest.raises(FlashladderError, match="no code was made"):
-        select(kernel, f"{ROOT}/kernels/ptx/ldmatrix.cuh:1", "")
-    with pytest.raises(FlashladderError, match="several files of this kernel have that name: expected one of"):
-        of_line(kernel, "twice.cuh:2")
+    assert "no code was made" in error_line(select, kernel, f"{ROOT}/kernels/ptx/ldmatrix.cuh:1", "")
+    assert "several files of this kernel have that name: expected one of" in error_line(of_line, kernel, "twice.cuh:2")
     assert of_line(kernel, "kernels/twice.cuh:2").sass == {2, 3, 4}
 
 
