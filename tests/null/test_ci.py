@@ -111,6 +111,19 @@ def test_reproduce_builds_all_at_once_installs_each_apart_then_checks(
     assert ("python", "-m", "flashladder.gate.reproduce") not in session.ran, "nothing is checked after that"
 
 
+@pytest.mark.parametrize(
+    ("words", "chosen"),
+    [((), True), (("-k", "lock"), True), (("tests/null",), False), (("-x", "tests/null/test_ci.py::test_x"), False)],
+)
+def test_of_a_path_that_is_named_all_tests_run(
+    sessions: dict[str, Any], tmp_path: Path, words: tuple[str, ...], chosen: bool
+) -> None:
+    session = FakeSession(tmp_path, *words)
+    sessions["tests"].func(session)
+    assert ("not exhaustive" in session.ran[-1]) == chosen
+    assert session.ran[-1][len(session.ran[-1]) - len(words) :] == words
+
+
 def test_sessions_pass_their_arguments_on(sessions: dict[str, Any], tmp_path: Path) -> None:
     session = FakeSession(tmp_path, "--arch", "sm_90")
     sessions["build-iteration-7"].func(session)

@@ -13,6 +13,7 @@ import sys
 
 import pytest
 
+from flashladder.arguments import within
 from flashladder.build.compile import render
 from flashladder.columns import csv_records, csv_text, hanging, markdown
 from flashladder.errors import Checked, one_line_errors
@@ -226,8 +227,11 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], 
     assert re.search(rf"/out: {what}.*; remove it$", error_line(write_atomic, tmp_path / "out", "text"))
     assert (tmp_path / "out").stat().st_mode == kind
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert write_atomic(tmp_path / "new", "text").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_text_is_read_without_its_mark_and_foreign_line_ends(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfa\r\nb\rc\xc3\xbc")
-    assert read_text(tmp_path / "a") == "a\nb\nc\u00fc"
+@pytest.mark.parametrize("text", ["٣", "-1", "", "0", "1.5", "12345678901"])
+def test_a_whole_number_is_ascii_and_in_range(text: str) -> None:
+    found = error_line(within, "cells", text, most=9)
+    assert found == f"bad --cells: expected a whole number from 1 to 9, found {text!r}"
+    assert within("cells", "9", most=9) == 9

@@ -271,6 +271,8 @@ def test_the_second_build_waits_with_a_message(lab: Lab, capsys: pytest.CaptureF
             time.sleep(0.2)
             assert not waiting.done()
         waiting.result(30)
+    with entry_lock(folder), entry_lock(folder / "other"):
+        assert (folder / ".lock").read_text() == f"{os.getpid()}\n", "of the present holder alone"
     told = f"waiting for process {os.getpid()}, which builds {folder}"
     assert capsys.readouterr().err.splitlines() == [told] * 2
 

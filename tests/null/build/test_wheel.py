@@ -101,6 +101,9 @@ def test_only_what_is_not_installed_is_installed(tmp_path: Path, monkeypatch: py
         (folder / "x.whl").touch()
     assert wheel.install_built(builds, "sm_80") == ["flashladder_76", "flashladder_77"]
     install.assert_called_once_with(builds / "iteration_77" / "sm_80" / "x.whl")
+    (builds / "iteration_76" / "sm_80" / "manifest.json").write_text(json.dumps({"inputs_digest": "newer"}))
+    wheel.install_built(builds, "sm_80")
+    assert install.call_args.args == tuple(builds / f"iteration_{n}" / "sm_80" / "x.whl" for n in (76, 77))
     assert wheel.install_built(builds, "sm_90") == []
     (builds / "iteration_77" / "sm_80" / "manifest.json").write_text("{}")
     with pytest.raises(FlashladderError, match=r"manifest is broken.*build that iteration again"):

@@ -312,6 +312,9 @@ def test_the_first_launch_and_every_longer_one_are_watched(monkeypatch: pytest.M
     assert launched(monkeypatch, (128, 128, 64, 256, 128, 256)) == [1, 0, 0, 1, 0, 0]
     watched = [load_iteration(1).configs["a100"].short_form()]
     assert launched(monkeypatch, (128,), "a race", already_watched=watched) == [0], "it was before"
+    split = Mock(side_effect=lambda _, tensors, __: SimpleNamespace(cluster=(256 // tensors[0].shape[1], 1, 1)))
+    monkeypatch.setattr(type(load_iteration(1).family), "launch", staticmethod(split))
+    assert launched(monkeypatch, (256, 128, 128)) == [1, 1, 0], "several CTAs for a tile are another launch"
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,8 @@ def test_cells_with_just_enough_pairs_are_compared() -> None:
     least = min(one.n_pairs for one in OWN.summaries)
     just = OWN.model_copy(update={"settings": OWN.settings.model_copy(update={"min_pairs": least})})
     assert compare_same_gpu(just, just, ("a", "b")) == ([], len(OWN.summaries) + len(OWN.means))
+    none = OWN.model_copy(update={"settings": OWN.settings.model_copy(update={"min_pairs": 10**6})})
+    assert compare_same_gpu(none, none, ("a", "b")) == ([], len(OWN.means)), "no cell has enough"
 
 
 def test_a_cell_without_a_figure_is_told() -> None:

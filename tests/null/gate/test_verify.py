@@ -126,6 +126,10 @@ def test_a_tuning_runs_cells_may_be_timed_again_but_not_once_they_failed() -> No
     sweep = one.sweep.model_copy(update={"planned": planned})
     whole = rungs.model_copy(update={"sweep": sweep, "groups": (*rungs.groups, rungs.groups[0])})
     assert of_grid(whole) == []
+    bare = whole.model_copy(
+        update={"groups": tuple(one.model_copy(update={"series": one.series[:-1]}) for one in whole.groups)}
+    )
+    assert any(line.endswith("measured 0 times, expected 1") for line in of_grid(bare))
     failures = (Failure(address=planned[1].address, kind="wrong", message="far off"),)
     failed = whole.model_copy(update={"sweep": sweep.model_copy(update={"failures": failures})})
     (line,) = of_grid(failed)

@@ -44,6 +44,7 @@ ALL = "exclude: [{dtypes: [fp16], why: It leaves nothing at all.}]"
         ("  - 1\n", '  - "16-swizzle"\n', 5, "duplicate item in 'iterations': expected each once, found 16 - swizzle"),
         ("gpu: any", 'toolchains: ["13.1", "9.9"]\ngpu: any', 2, "no toolchain of this CUDA version is pinned: "),
         ("gpu: any", "gpu: any\nmode: emulator\npairs: 12", 4, "'pairs' in a grid of the emulator"),
+        ("gpu: any", "gpu: any\npairs: 19", 3, "too few pairs for an honest interval: expected at least 20, found 19"),
         ("16\n", f"16\n{ALL}", 11, "the exclusions leave no cell: expected at least one cell, found all 3 left out"),
         ("configs: prog", "configs: porg", 6, "no such configuration"),
         ("seq_len: 512", "seq_len: 520", 9, "seq_len is not a multiple of B_r of (FP16, 128, 64, 64, 4): async+load"),
@@ -60,7 +61,7 @@ def test_a_configuration_of_a_grid_fits_the_grids_gpu(tmp_path: Path) -> None:
     tall = "(FP16, 128, 256, 128, 8): async+load_0_0_0_tiles"
     text = GRID.replace('  - "16 - swizzle"\n', "").replace("prog", f'"{tall}"')
     (tmp_path / "large.yaml").write_text(text.replace("any", "rtx3090"), encoding="utf-8")
-    (tmp_path / "fits.yaml").write_text(text.replace("any", "h200"), encoding="utf-8")
+    (tmp_path / "fits.yaml").write_text(text.replace("any", "h200\npairs: 20"), encoding="utf-8")
     assert len(load_grid("fits", tmp_path).cells) == 1
     limit = "large.yaml:5: the configuration is too large for rtx3090: expected at most 101376 bytes of shared memory"
     assert limit in error_line(load_grid, "large", tmp_path)

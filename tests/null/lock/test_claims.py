@@ -76,6 +76,9 @@ def test_only_claims_that_are_made_are_held_to_the_rules() -> None:
     assert empty.problem.startswith("it says nothing about the step")
     assert elsewhere.problem == ""
     assert [v.problem for v in judge(8, claim, places, confirms=True)] == ["", ""]
+    both = {"sm_80": sides({"LOP3": 2}, {"LOP3": 4}), "sm_90": sides({"LOP3": 2}, {"LOP3": 2})}
+    verdicts = judge(8, replace(claim, on=()), both)
+    assert all("says nothing" in verdict.problem for verdict in verdicts), "at one of two places it is no news"
 
 
 def test_the_first_iteration_is_refuted_by_the_one_that_follows() -> None:

@@ -170,6 +170,14 @@ def test_relock_of_the_locked_machine_code_writes_nothing(
     no_compiler[7] = locked("code 7").model_copy(update={"flags": {"ptxas": ("-v",)}})
     relock(locks, "other flags")
     assert read_lock("sm_90", locks).iterations[7].history == ("first lock", "other flags")
+    compiled, no_compiler[7] = no_compiler[7], locked("other")
+    lock.write("sm_86", [7], "other code on one architecture", folder=locks)
+    no_compiler[7] = compiled
+    relock(locks, "back again")
+    assert read_lock("sm_90", locks).iterations[7].history[-1] == "back again"
+    del no_compiler[8]
+    lock.write("sm_80", None, "all", folder=locks)
+    assert 8 not in read_lock("sm_80", locks).iterations, "the ladder has no such step any more"
 
 
 @pytest.mark.parametrize(
