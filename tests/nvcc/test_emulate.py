@@ -148,9 +148,10 @@ def test_a_reading_is_kept_and_a_damaged_one_made_anew(monkeypatch: pytest.Monke
     assert emulator_counters.read_kernel(16) == first
     monkeypatch.setattr(emulator_counters, "forward", lambda *_, **__: pytest.fail("it runs again"))
     assert emulator_counters.read_kernel(16) == first
-    monkeypatch.setattr(emulator_counters, "version", lambda *_: "of another emulator")
-    with pytest.raises(pytest.fail.Exception, match="it runs again"):
-        emulator_counters.read_kernel(16)
+    for name, other in (("version", "of another emulator"), ("ptx_sha256", "0" * 64)):
+        with monkeypatch.context() as patch, pytest.raises(pytest.fail.Exception, match="it runs again"):
+            patch.setattr(emulator_counters, name, lambda *_, other=other: other)
+            emulator_counters.read_kernel(16)
 
 
 SOURCE = """

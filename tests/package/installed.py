@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 import os
 from pathlib import Path
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,8 +19,9 @@ import zipfile
 
 from flashladder.bundle.make import own_wheels
 from flashladder.paths import ROOT
-from tests.interpreters import PTX, PYTHONS, interpreters
 
+PYTHONS = tuple(f"3.{minor}" for minor in range(10, 15))
+PTX = (ROOT / "tests" / "data" / "add.ptx").read_text(encoding="ascii")
 RESULT = ROOT / "results" / "h200" / "ablation.json.gz"
 PROGRAM = """\
 from pathlib import Path
@@ -63,6 +65,19 @@ EXPECTED = (
     *((line, 2, CHECKOUT) for line in ("gate", "report", "tour --yes", "bundle", "verify", "lock 7 --reason x")),
 )
 """Command lines, their exit codes, and what their output holds (2: their one line on stderr)."""
+
+
+def interpreters() -> dict[str, Path]:
+    """Version to interpreter, of those on PATH or kept by pyenv that start."""
+    found: dict[str, Path] = {}
+    kept = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    for version in PYTHONS:
+        named = shutil.which(f"python{version}")
+        for path in [*([Path(named)] if named else []), *sorted(kept.glob(f"{version}.*/bin/python3"))]:
+            asked = subprocess.run([path, "-c", "print()"], capture_output=True, check=False)
+            if asked.returncode == 0:
+                found.setdefault(version, path)
+    return found
 
 
 def run(command: Sequence[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:

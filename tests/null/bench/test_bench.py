@@ -360,6 +360,10 @@ def test_a_floor_is_of_the_run_that_timed_the_kernel(
     assert [row["a_a_floor_points"] for row in report_tables.progression(ladder)[:2]] == ["0.250", "0.750"]
     assert "itself) is ±0.25 to ±0.75 points; intervals" in report_tables.readme_block(ladder)
     assert [Words(ladder, number).noise_points for number in (1, 2, 3)] == [0.25 * BOTH, 0.75 * BOTH, 0.75 * BOTH]
+    for name, floor in zip(names, (0.75, 0.25), strict=True):
+        path = fixture.bench.parent / name
+        write_result(path, load_as(path, BenchResult).model_copy(update={"floors_pct": {"fp16": floor}}))
+    assert Words(report_data.collect(fixture.folder), 2).noise_points == 0.75 * BOTH, "its parent's is larger"
     with pytest.raises(FlashladderError, match="iteration 28 was not measured"):
         Words(ladder, 28).called["noise"]()
 

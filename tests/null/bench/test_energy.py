@@ -134,11 +134,14 @@ def test_a_document_comes_back_as_it_was_written_and_prints_a_table(
         (1890, 1030.0, 0x0, "power"),
         (1890, 900.0, 0x4, "power"),
         (1890, 900.0, 0x0, "?"),
+        (1890, 900.0, None, "?"),
         (1890, 900.0, 0x41, "hardware thermal"),
         (None, 1030.0, 0x4, "?"),
     ],
 )
-def test_clock_and_power_say_what_holds_a_kernel(clock: int | None, joules: float, bits: int, limit: str) -> None:
+def test_clock_and_power_say_what_holds_a_kernel(
+    clock: int | None, joules: float, bits: int | None, limit: str
+) -> None:
     looks = (look(sm_clock_mhz=clock, throttle_bits=bits),) * 3
     runs = [sustained(turn=turn, joules=joules, samples=looks) for turn in range(3)]
     (found,) = steady(energy_of(*runs))

@@ -44,6 +44,7 @@ WHEEL = zipped(
         "flashladder/bundle/__init__.py": b"",
         "flashladder/bundle/make.py": NODE.encode(),
         "x.data/purelib/beside.py": b"",
+        "x.data/platlib/beside.so": b"",
         "x.data/scripts/tool": b"",
     }
 )
@@ -80,7 +81,7 @@ def test_a_bundle_runs_as_one_file_and_leaves_with_the_codes_of_its_command(tmp_
     (folder,) = (tmp_path / "b").iterdir()
     assert ran.stdout == f"node ['sweep', '--x y'] {folder / 'build'} None\n"
     assert (folder / "build" / "store" / "tools.json").read_bytes() == b"{}"
-    assert (folder / "packages" / "beside.py").is_file()
+    assert all((folder / "packages" / f"beside.{suffix}").is_file() for suffix in ("py", "so"))
     assert not list(folder.rglob("tool"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "b.pyz"]
 

@@ -25,7 +25,7 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.ncu import SHAPE, read_peer, traffic_differences
 from flashladder.ladder.iteration import begun, load_all, load_iteration
 from flashladder.names import CONFLICTS, LDSM, SECTORS, TENSOR, WAVEFRONTS
-from flashladder.paths import RESULTS
+from flashladder.paths import RESULTS, ROOT
 from flashladder.problem import Shape
 from flashladder.report.data import collect
 from flashladder.results.files import load_as, write_result
@@ -159,35 +159,7 @@ def test_a_tile_for_a_larger_gpu_than_the_ptx_names_can_be_emulated() -> None:
 
 
 # Each of the first {threads} threads copies 16 bytes, {steps} + 1 times, {stride} bytes further each time.
-WALK = """
-.version 8.0
-.target sm_80
-.address_size 64
-.global .align 16 .b8 buffer[2048];
-.visible .entry walk()
-{{
-.reg .pred %p;
-.reg .b32 %thread, %to, %step;
-.reg .b64 %from;
-mov.u32 %thread, %tid.x;
-shl.b32 %to, %thread, 4;
-mov.u64 %from, buffer;
-cvta.global.u64 %from, %from;
-add.s64 %from, %from, {first};
-mov.u32 %step, 0;
-setp.ge.u32 %p, %thread, {threads};
-@%p bra DONE;
-AGAIN:
-cp.async.cg.shared.global [%to], [%from], 16;
-add.s64 %from, %from, {stride};
-add.u32 %step, %step, 1;
-setp.le.u32 %p, %step, {steps};
-@%p bra AGAIN;
-DONE:
-cp.async.wait_all;
-ret;
-}}
-"""
+WALK = (ROOT / "tests" / "data" / "walk.ptx").read_text(encoding="ascii")
 
 
 @pytest.mark.parametrize(
@@ -262,6 +234,9 @@ def test_a_committed_race_and_other_ptx_are_problems(tmp_path: Path, field: str,
     path.parent.mkdir()
     path.write_text(json.dumps(document), encoding="utf-8")
     assert readings.reading_problems(path)[0].endswith(says)
+    next(iter(document["kernels"].values()))["iteration"] = 27
+    path.write_text(json.dumps(document), encoding="utf-8")
+    assert "its PTX (fp16) is not the locked one" in str(readings.reading_problems(path)), "no such kernel is locked"
 
 
 def test_a_missing_or_malformed_reading_says_how_to_make_it(tmp_path: Path, reading: EmulatedCounters) -> None:

@@ -74,6 +74,7 @@ def test_identity() -> None:
     gpu = telemetry(refused=("nvmlDeviceGetMigMode",)).identity(n_sm=132, l2_bytes=62_914_560)
     assert (gpu.name, gpu.arch, gpu.form_factor, gpu.driver) == ("NVIDIA H200", "sm_90", "SXM5", "580.1")
     assert (gpu.ecc, gpu.mig, gpu.power_limit_w) == (True, None, 700.0)
+    assert telemetry().identity(n_sm=132, l2_bytes=62_914_560).mig is False
 
 
 def test_form_factor() -> None:

@@ -388,3 +388,6 @@ def test_of_nested_loops_the_inner_one_with_the_tensor_instructions_is_the_main_
     assert flow.main_loop == flow.loops[1]
     assert flow.innermost(2) == flow.loops[0]
     assert flow.innermost(3) is None
+    starts = [row for n in range(3) for row in (f".L_x_{n}:", "NOP")]
+    first, second, third = graph_of(code(*starts, *(f"@P0 BRA `(.L_x_{n})" for n in (2, 1, 0)), "EXIT")).loops
+    assert (first.parent, second.parent, third.parent) == (None, first.header, second.header)

@@ -33,6 +33,10 @@ def test_shapes_references_and_toolchains_are_axes_and_the_pinned_toolchain_is_n
     assert len(cells) == 2 * 2 * 2 + 2 * 2
 
 
+def test_a_cell_of_few_pairs_needs_no_more_than_those() -> None:
+    assert (plan.pairs_of(5).min_pairs, plan.pairs_of(24).min_pairs) == (5, 20)
+
+
 def test_cells_of_one_environment_follow_each_other(tmp_path: Path) -> None:
     subjects = [cell.subject for cell in plan.wanted(load_grid("h200"))]
     changes = sum(a != b for a, b in pairwise(subjects) if a.isdigit() and b.isdigit())

@@ -75,6 +75,13 @@ def with_a_failure() -> BenchResult:
     return derive(rungs.model_copy(update=update))
 
 
+@pytest.mark.parametrize(("n", "known"), [(20, True), (19, False)])
+def test_a_candidate_of_just_enough_pairs_has_an_interval(n: int, known: bool) -> None:
+    update = {"sweep": with_a_failure().sweep}
+    rows = winner.rows_of(made({PRESENT: both(1.05)}, n).model_copy(update=update))
+    assert [row.low is not None for row in rows if not row.failure] == [known] * 2
+
+
 def test_the_joint_winner_is_good_in_both_dtypes_and_finals_judge_it() -> None:
     speeds = {PRESENT: both(1.05), FAST: both(1.08), ONLY_FP16: {"fp16": 1.10, "bf16": 0.90}}
     rungs, finals = made(speeds, 24), made(speeds, 24, seed=1)

@@ -80,8 +80,8 @@ def test_one_entry_of_several_with_the_functions_it_may_call() -> None:
         assert only_entry(cut, "k") is None
 
 
-def row(arch: str, registers: int = 255, kernel: str = "16", config: str = EXAMPLE) -> PtxasRow:
-    usage = PtxasUsage(arch, registers, 0, 0, 0, 1, 0, None, 1.5)
+def row(arch: str, registers: int = 255, kernel: str = "16", config: str = EXAMPLE, barriers: int = 1) -> PtxasRow:
+    usage = PtxasUsage(arch, registers, 0, 0, 0, barriers, 0, None, 1.5)
     return PtxasRow.of(kernel, config, KernelConfig.parse(config).smem_bytes, usage)
 
 
@@ -89,6 +89,8 @@ def test_a_gpu_runs_the_code_for_its_own_architecture_else_the_latest_that_it_ca
     rows = [row("sm_80"), row("sm_86"), row("sm_90")]
     assert [set(occupancy_of(one, rows)) for one in rows] == [{"a100"}, {"rtx3090", "rtx4090"}, {"h100", "h200"}]
     assert set(occupancy_of(rows[0], rows[:1])) == {"a100", "rtx3090", "rtx4090"}
+    many = row("sm_90", 32, barriers=16)
+    assert occupancy_of(many, [many])["h200"].limited_by == ("shared memory", "barriers")
     assert set(occupancy_of(rows[1], [row("sm_89", kernel="15"), rows[1]])) == {"rtx3090", "rtx4090"}
 
 

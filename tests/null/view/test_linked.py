@@ -23,37 +23,7 @@ UNIT = (
     "}",
 )
 TWICE = ("float twice(float x, float y) {", "    return x * y;", "}")
-PTX = """\
-.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry flash_fwd_kernel(
-    .param .u64 p0
-)
-{
-    .reg .pred %p<2>;
-    .reg .f32 %f<6>;
-    .reg .b32 %r<4>;
-    .reg .b64 %rd<3>;
-    .loc 1 3 5
-    ld.param.u64 %rd1, [p0];
-    mov.u32 %r1, 0;
-$L__BB0_1:
-    .loc 1 4 5
-    .loc 2 2 9, function_name $L__info_string0, inlined_at 1 4 5
-    mul.f32 %f1, %f2, %f3; // the first
-    .loc 1 5 5
-    .loc 2 2 9, function_name $L__info_string0, inlined_at 1 5 5
-    mul.f32 \t%f4, %f1, %f3;
-    .loc 1 6 5
-    setp.eq.u32 %p1, %r1, 0;
-    @%p1 bra $L__BB0_1;
-    .loc 1 0 5
-    ret;
-}
-    .file 1 "kernel.cu"
-    .file 2 "kernels/twice.cuh"
-"""
+PTX = (ROOT / "tests" / "data" / "linked.ptx").read_text(encoding="ascii")
 SASS = """\
 .section .text.flash_fwd_kernel,"ax",@progbits
         /*0000*/   MOV R1, c[0x0][0x28] ;
