@@ -30,7 +30,7 @@ from typing import Any
 from flashladder import parallel
 from flashladder.arguments import Parser
 from flashladder.emulate import reading as emulated
-from flashladder.errors import Checked, CheckFailed, one_line_errors, require_checkout, say
+from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors, require_checkout, say
 from flashladder.explain.predict import load_predictions
 from flashladder.files import dump_json, files_in, relative, sha256, write_atomic
 from flashladder.gate import verify
@@ -49,7 +49,8 @@ from flashladder.report import command as report
 from flashladder.report import tables as report_tables
 from flashladder.report.data import Ladder, collect
 from flashladder.results import published
-from flashladder.results.files import machine_name
+from flashladder.results.files import load_as, machine_name
+from flashladder.results.schema import EmulatedCheckResult
 
 PROGRESSIONS = "our percentages agree with the published ones"
 MOST_SPILLS = 88  # bytes of spill stores per thread: as the published (128, 64, 4) kernels at 255 registers
@@ -304,6 +305,10 @@ def emulate() -> Measured:
     from flashladder.cases.inputs import proof_cases
     from flashladder.check import command as check
 
+    try:
+        load_as(EMULATED, EmulatedCheckResult)
+    except FlashladderError:  # missing, or damaged
+        EMULATED.unlink(missing_ok=True)
     report = check.checked(check.Emulated(cases=proof_cases), [iteration.number for iteration in load_all()], EMULATED)
     kernels = {case.kernel for case in report.cases}
     failures = [f"{case.kernel} {case.case}: {case.reason}" for case in report.failures]

@@ -26,8 +26,10 @@ from tests.null.ladder_fixture import make
 
 @pytest.mark.parametrize("status", ["pass", "fail"])
 def test_without_a_gpu_every_iteration_is_checked_on_the_emulator(
-    monkeypatch: pytest.MonkeyPatch, status: Literal["pass", "fail"]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: Literal["pass", "fail"]
 ) -> None:
+    monkeypatch.setattr(reproduce, "EMULATED", tmp_path / "emulator.json.gz")
+    (tmp_path / "emulator.json.gz").write_bytes(b"damaged")
     shape = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
     case = CaseResult(
         kernel="07 ...", case="small", dtype="fp16", shape=shape, status=status, reason="off by one", accuracy=GOOD
@@ -36,6 +38,7 @@ def test_without_a_gpu_every_iteration_is_checked_on_the_emulator(
 
     def checked(emulated: check.Emulated, numbers: list[int], out: Path) -> CheckReport:
         assert (emulated.cases, out) == (proof_cases, reproduce.EMULATED)
+        assert not out.exists(), "a damaged file proves nothing, and would be an error"
         asked.append(numbers)
         return CheckReport((case,))
 
