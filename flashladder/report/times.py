@@ -35,7 +35,7 @@ def sentence(results: Path) -> str:
     )
     reproduce, tests = (times.seconds[name] for name in ("reproduce", "tests"))
     return (
-        f"On {times.cpus} CPUs without a GPU, after downloads, the first takes {reproduce['first']:.0f} s and again "
-        f"{reproduce['second']:.0f} s, the second {tests['first']:.0f} s and again {tests['second']:.0f} s "
+        f"On {times.cpus} CPUs without a GPU, after downloads, the first command takes {reproduce['first']:.0f} s and "
+        f"the second {tests['first']:.0f} s; run again, {reproduce['second']:.0f} s and {tests['second']:.0f} s "
         f"(measured by `nox -s times`, {times.date}, {times.cpu})."
     )
