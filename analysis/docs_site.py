@@ -87,7 +87,7 @@ def settled(page: str, text: str, listed: Sequence[str]) -> str:
 
 
 def stage(folder: Path = STAGE) -> tuple[int, int]:
-    """Fills `folder` with ``pages/`` and ``mkdocs.yml``; counts pages and other files. `CheckFailed`: a dead link."""
+    """Fills `folder`: ``pages/`` and ``mkdocs.yml``; the numbers of pages and other files. `CheckFailed`: dead link."""
     shutil.rmtree(folder, ignore_errors=True)
     headings = pages()
     listed = {page: None for below in headings.values() for page in below}

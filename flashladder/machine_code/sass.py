@@ -115,7 +115,7 @@ def never_falls_through(instruction: Instruction) -> bool:
 
 
 def parse(text: str, kernel: str = KERNEL) -> Sass:  # noqa: C901, PLR0912 - one branch for each kind of line and check
-    """Reads ``nvdisasm -c -g``; `FlashladderError`: no such kernel, an unknown line, a gap or a repeat."""
+    """Reads ``nvdisasm -c -g``; `FlashladderError`: no such kernel, an unknown line, a lost or repeated instruction."""
     sections, waiting = list[str](), list[str]()  # labels wait for the instruction after them
     instructions, labels = list[Instruction](), dict[str, int]()
     end, file, line = "", None, None

@@ -66,7 +66,7 @@ class FakeSession:
     def log(self, *_: object) -> None:
         """Says something on the terminal."""
 
-    def notify(self, name: str, posargs: tuple[str, ...]) -> None:
+    def notify(self, name: str, posargs: tuple[str, ...] = ()) -> None:
         self.notified.append((name, tuple(posargs)))
 
 
@@ -122,6 +122,16 @@ def test_of_a_path_that_is_named_all_tests_run(
     sessions["tests"].func(session)
     assert ("not exhaustive" in session.ran[-1]) == chosen
     assert session.ran[-1][len(session.ran[-1]) - len(words) :] == words
+
+
+@pytest.mark.parametrize(("words", "more"), [((), ["browser", "package"]), (("--fifth", "abc"), [])])
+def test_exhaustive_is_all_tests_and_without_a_fifth_more(
+    sessions: dict[str, Any], tmp_path: Path, words: tuple[str, ...], more: list[str]
+) -> None:
+    session = FakeSession(tmp_path, *words)
+    sessions["exhaustive"].func(session)
+    tests = ("tests", ("tests", "emulator/tests", *words))
+    assert session.notified == [tests, *((name, ()) for name in more)]
 
 
 def test_sessions_pass_their_arguments_on(sessions: dict[str, Any], tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ for found in pkgutil.walk_packages(flashladder.__path__, "flashladder."):
     try:
         found.name.endswith("__main__") or importlib.import_module(found.name)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {*PACKAGES, "torch", "submitit", "cyclonedx", "packageurl"}:
+        if (error.name or "").partition(".")[0] not in {*PACKAGES, "submitit", "cyclonedx", "packageurl"}:
             raise
 """
 
