@@ -234,6 +234,9 @@ def check(
         "counters": "Nsight Compute's counters, and the source lines with bank conflicts",
         "hazards": "look for races and missing waits",
         "memory-budget": "registers and shared memory (default: 1GiB)",
+        "kv-len": "keys (default: as many as queries)",
+        "kv-heads": "heads of K and V (default: as many as of Q)",
+        "causal": "with the causal mask",
     },
 )
 def emulate(
@@ -251,18 +254,23 @@ def emulate(
     memory_budget: str = "1GiB",
     seed: int = 0,
     json: bool = False,
+    kv_len: int | None = None,
+    kv_heads: int | None = None,
+    causal: bool = False,
 ) -> None:
     """Runs an iteration's PTX on this CPU (your own: `ptxemu`).
 
     Example: `invoke emulate 1 --counters`.
+    Example: `invoke emulate 31 --causal --heads 4 --kv-heads 2 --kv-len 300`.
     Example: `invoke emulate 16 --seq-len 512 --heads 2 --dtype bf16 --hazards`.
     """
     one_of("dtype", dtype, DTYPES)
     from flashladder.emulate.command import Options, run
 
     asked = Options(
-        iteration, seq_len, batch, heads, dtype, config, multiprocessors, counters, hazards, memory_budget, seed, json
-    )
+        iteration, seq_len, batch, heads, dtype, config, multiprocessors, counters, hazards, memory_budget, seed, json,
+        kv_len, kv_heads, causal,
+    )  # fmt: skip
     leave(run(asked))
 
 
@@ -291,6 +299,12 @@ def nvcc(_: Context, file: str, *, arch: str = DEFAULT_ARCH, out: str = "") -> N
         "tune": "instead rank the configurations of --configs (default: tune) at S = 4096",
         "references": f"also time these where they run, separated by commas: all, {', '.join(REFERENCES)}",
         "method": f"compare with other timers, separated by commas: {', '.join(METHODS)}",
+        "seq-lens": "queries of a sample, separated by commas (default: six lengths from 512 on)",
+        "batch": "samples (default: 16, but 8 at 8192 and 4 at 16384)",
+        "heads": "heads of Q (default: 16)",
+        "kv-heads": "heads of K and V (default: as many as of Q)",
+        "kv-len": "keys of a sample (default: as many as queries)",
+        "causal": "with a causal mask",
         "out": f"{OUT}; resumes if the file exists",
     }
 )
@@ -303,12 +317,19 @@ def bench(
     tune: bool = False,
     references: str | None = None,
     method: str | None = None,
+    seq_lens: str | None = None,
+    batch: str | None = None,
+    heads: str | None = None,
+    kv_heads: str | None = None,
+    kv_len: str | None = None,
+    causal: bool = False,
     out: str | None = None,
 ) -> None:
     """Times one iteration on the GPU, alternating with FA2.
 
     Example: `invoke bench 7 --dtype fp16`.
     Example: `invoke bench 16 --references all --method nvbench,ncu`.
+    Example: `invoke bench 31 --causal --heads 32 --kv-heads 8 --seq-lens 4096`.
     """
     one_of("dtype", dtype, DTYPES)
     several_of("references", references, ("all", *REFERENCES))
@@ -317,7 +338,9 @@ def bench(
     need_gpu("timing needs a GPU; `invoke explain N --gpu h200` predicts the speed of steps 1 to 19")
     from flashladder.bench.command import main
 
-    leave(main(words(number, configs=configs, dtype=dtype, tune=tune, references=references, method=method, out=out)))
+    what = {"configs": configs, "dtype": dtype, "tune": tune, "references": references, "method": method, "out": out}
+    sizes = {"seq_lens": seq_lens, "batch": batch, "heads": heads, "kv_heads": kv_heads, "kv_len": kv_len}
+    leave(main(words(number, **what, **sizes, causal=causal)))
 
 
 @task(

@@ -5,6 +5,7 @@ Import stays cheap: torch is loaded only by the call that needs it.
     >>> import flashladder
     >>> flashladder.__version__
     '0.1.0'
+    >>> out = flashladder.attention(q, k, v, causal=True)   # by the best installed step
     >>> out = flashladder.forward(q, k, v, iteration=16)
     >>> flashladder.configurations(16)                      # those that the installed wheel holds
 """
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING
 from flashladder.names import __version__
 
 if TYPE_CHECKING:
+    from flashladder.ops import attention as attention
     from flashladder.ops import configurations as configurations
     from flashladder.ops import forward as forward
 
-__all__ = ["__version__", "configurations", "forward"]
+__all__ = ["__version__", "attention", "configurations", "forward"]
 
 
 def __dir__() -> list[str]:

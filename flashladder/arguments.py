@@ -145,6 +145,11 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def wholes(text: str) -> list[int]:
+    """`text` as whole numbers separated by commas, for argparse's ``type``."""
+    return [whole(one) for one in text.split(",")]
+
+
 def result_file(text: str) -> Path:
     """`text` as the path of a result file, ``.json`` or ``.json.gz``, for argparse's ``type``."""
     if not text.endswith((".json", ".json.gz")):

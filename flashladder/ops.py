@@ -1,9 +1,10 @@
-"""`flashladder.forward`: attention by any iteration of the ladder, with the configuration tuned for this GPU.
+"""`flashladder.forward` and `flashladder.attention`: the kernels of the ladder, with what is tuned for this GPU.
 
 `torch.ops.flashladder_NN` does the work; this module chooses the library and the configuration. It traces under
-`torch.compile` without a graph break. This is the only module of the package that needs torch at import, so
-`flashladder.forward` imports it at its first use.
+`torch.compile` without a graph break. This is the only module of the package that needs torch at import, so the first
+use of a name imports it.
 
+    >>> out = flashladder.attention(q, k, v, causal=True)  # any lengths, head groups, mask, log-sum-exp
     >>> out = flashladder.forward(q, k, v)                 # the fastest at this length on this GPU
     >>> out = flashladder.forward(q, k, v, iteration=7, config="(FP16, 128, 64, 64, 4): async+...")
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, overload
 
 import torch
 from torch.autograd import forward_ad
@@ -21,8 +22,10 @@ from torch.autograd import forward_ad
 from flashladder.errors import FlashladderError
 from flashladder.files import last_iteration
 from flashladder.ladder.config import KernelConfig
+from flashladder.problem import Mask
 
 LAST_ITERATION = last_iteration()
+ROUNDING = 1e-6  # relative, of a squared scale
 DEVICES = ("cuda", "meta")  # a GPU, or no memory at all, to learn a result's shape
 LIBRARIES = ("", *(f"flashladder_{number:02d}" for number in range(1, LAST_ITERATION + 1)))
 
@@ -74,6 +77,87 @@ def forward(
     return out
 
 
+@overload
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = ...,
+    scale: float | None = ...,
+    return_lse: Literal[False] = ...,
+    out: torch.Tensor | None = ...,
+) -> torch.Tensor: ...
+@overload
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = ...,
+    scale: float | None = ...,
+    return_lse: Literal[True],
+    out: torch.Tensor | None = ...,
+) -> tuple[torch.Tensor, torch.Tensor]: ...
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Scaled dot-product attention, forward: softmax(scale q k^T) v, with groups of heads and a causal mask.
+
+    As many keys as queries, as many heads of each, no mask, the usual scale and no log-sum-exp: the step that `forward`
+    takes. All else: the newest installed iteration that computes it (from 29 on, with a mask from 31 on; 9.0 only).
+
+    Args:
+        q: queries, (batch, q_len, n_heads, d_head = 128), fp16 or bf16, on a CUDA device; last dimension contiguous,
+            other strides multiples of 8 elements. A dimension of one element may have any stride.
+        k: keys, (batch, kv_len, n_kv_heads, d_head), otherwise as q. n_kv_heads divides n_heads: head h of q reads
+            head h // (n_heads // n_kv_heads) of k and v.
+        v: values, as k.
+        causal: query i sees the keys up to i + kv_len - q_len (the mask is aligned at the bottom right, as in
+            FlashAttention-2 from 2.1 on). A row without keys gives 0, and -inf in the log-sum-exp.
+        scale: of the scores, finite and above 0; None for 1 / sqrt(d_head). torch.compile traces again for each value.
+        return_lse: also return log(sum(exp(scores))) of each row, the natural logarithm.
+        out: the tensor to write, as q, overlapping no input; None for a new contiguous tensor.
+
+    Returns:
+        `out`, or the new tensor: (batch, q_len, n_heads, d_head) in q's dtype; with `return_lse` a pair of it and a
+        new contiguous fp32 tensor (batch, n_heads, q_len). It is enqueued on the current stream. If batch, q_len or
+        n_heads is 0, it is empty; if kv_len is 0, it is 0, and the log-sum-exp -inf.
+
+    Raises:
+        FlashladderError: no installed iteration computes this (the message says which to build), or as `forward`.
+        ValueError: an argument breaks the kernel's contract; the message names it, what was expected and found.
+        RuntimeError: the GPU or the driver refused.
+    """
+    _check_tensors(q=q, k=k, v=v, out=out)
+    if scale is not None and not isinstance(scale, (float, int)):
+        _refuse("scale", "a number or None", type(scale).__name__)
+    for name, switch in (("causal", causal), ("return_lse", return_lse)):
+        if not isinstance(switch, bool):
+            _refuse(name, "True or False", type(switch).__name__)
+    same = q.shape == k.shape == v.shape
+    if same and not causal and not return_lse and (scale is None or _is_usual(scale, q)):
+        return forward(q, k, v, out=out)
+    device = q.device.index if q.device.type == "cuda" else None
+    library = library_name(_general_step(k, device, causal))
+    config = _resolve(library, None, str(q.dtype).rpartition(".")[2], device, causal)
+    operators: Any = getattr(torch.ops, library)
+    if out is None:
+        out, lse = operators.attention(q, k, v, causal, scale, return_lse, config)
+    else:
+        shape = (*q.shape[:1], *q.shape[2:3], *q.shape[1:2])  # the operator's own check refuses other dimensions
+        lse = q.new_empty(shape, dtype=torch.float32) if return_lse else None
+        operators.attention_out(q, k, v, out, lse, causal, scale, config)
+    return (out, lse) if return_lse else out
+
+
 def configurations(iteration: int | None = None) -> tuple[KernelConfig, ...]:
     """The configurations in the installed library of an iteration; None: of the last installed iteration.
 
@@ -105,7 +189,12 @@ def _refuse(argument: str, expected: str, found: str, hint: str | None = None) -
     raise FlashladderError(f"bad argument {argument}", expected=expected, found=found, hint=hint)
 
 
-def _resolve(library: str, short_form: str | None, dtype: str, device: int | None) -> str:
+def _is_usual(scale: float, q: torch.Tensor) -> bool:
+    """Whether a scale is 1 / sqrt(d_head) up to rounding."""
+    return q.dim() > 0 and abs(scale * scale * q.shape[-1] - 1) < ROUNDING
+
+
+def _resolve(library: str, short_form: str | None, dtype: str, device: int | None, causal: bool = False) -> str:
     """The short form of the configuration to run, which is built.
 
     Empty if no kernel has q's dtype (the operator's own check then names the argument) or if q has no memory.
@@ -116,7 +205,7 @@ def _resolve(library: str, short_form: str | None, dtype: str, device: int | Non
         gpu = _gpu(device)
         if known is None or gpu is None:
             return ""
-        wanted = _tuned(number, known, *gpu)
+        wanted = _tuned(number, known, *gpu, "causal" if causal else "none")
     else:
         wanted = KernelConfig.parse(short_form).short_form()
     if wanted not in built:
@@ -138,10 +227,35 @@ def _steps_on(device: int | None) -> tuple[tuple[int, int], ...]:
     return _installed_choices(*(_gpu(device) or (None, None)))
 
 
+def _general_step(k: torch.Tensor, device: int | None, causal: bool) -> int:
+    """The installed step for k's length among those whose kernels take any lengths, heads and scales."""
+    length = k.shape[1] if k.dim() > 1 else 0
+    steps = _general_steps(device, causal)
+    return [steps[0][1], *(step for start, step in steps if length >= start)][-1]
+
+
+def _general_steps(device: int | None, causal: bool) -> tuple[tuple[int, int], ...]:
+    """Pairs (least length, step) as `_steps_on`: those measured with a mask if they are installed, else the newest."""
+    gpu, arch = _gpu(device) or (None, None)
+    return (
+        _measured(gpu) if causal and _measured(gpu) else ((1, _general_step_on(arch, "causal" if causal else "none")),)
+    )
+
+
+@cache
+def _measured(gpu: str | None) -> tuple[tuple[int, int], ...]:
+    """The measured choice with a causal mask, empty if one of its steps is not installed."""
+    from flashladder.ladder.selection import causal_choices
+
+    found = causal_choices(gpu)
+    return found if {step for _, step in found} <= {*_installed()} else ()
+
+
 # torch.compile calls these while it traces, instead of tracing into them. As a decorator it would have no types.
 _mark_constant: Any = torch.compiler.assume_constant_result
 _mark_constant(_resolve)
 _mark_constant(_steps_on)
+_mark_constant(_general_steps)
 _mark_constant(_refuse)
 
 
@@ -180,13 +294,13 @@ def _gpu(device: int | None) -> tuple[str, str] | None:
 
 
 @cache
-def _tuned(iteration: int, dtype: str, gpu: str, arch: str) -> str:
+def _tuned(iteration: int, dtype: str, gpu: str, arch: str, mask: Mask = "none") -> str:
     """The short form that iterations/*.yaml gives for a GPU (`configs_for`)."""
     from flashladder.ladder.gpus import configs_for, gpu_key
     from flashladder.ladder.iteration import load_iteration
 
     config = load_iteration(iteration).configs[configs_for(gpu_key(gpu), arch)]
-    return str(config.with_dtype(dtype))
+    return str(config.with_dtype(dtype).with_mask(mask))
 
 
 @cache
@@ -198,6 +312,26 @@ def _installed_choices(gpu: str | None, arch: str | None) -> tuple[tuple[int, in
     return tuple(
         (start, next((step for step in steps if step in installed), steps[0])) for start, steps in choices(gpu, arch)
     )
+
+
+@cache
+def _general_step_on(arch: str | None, mask: Mask) -> int:
+    """As `_general_step`, by architecture and mask."""
+    from flashladder.ladder.iteration import load_all
+
+    able = [step for step in load_all() if step.family.general(step.parts) and mask in step.family.masks(step.parts)]
+    here = [step.number for step in able if arch is None or step.family.runs_on(arch)]
+    what = "a causal mask" if mask == "causal" else "different lengths or heads, a scale or a log-sum-exp"
+    if not here:
+        needs = " or ".join(dict.fromkeys(step.family.needs for step in able))
+        raise FlashladderError(f"no kernel computes attention with {what} on this GPU", expected=needs, found=arch)
+    installed = [number for number in _installed() if number in here]
+    if not installed:
+        expected = f"iteration {' or '.join(map(str, here))}"
+        hint = f"build it into this environment: invoke build {here[-1]}"
+        what = f"no installed iteration computes attention with {what}"
+        raise FlashladderError(what, expected=expected, hint=hint)
+    return installed[-1]
 
 
 def _installed() -> list[int]:

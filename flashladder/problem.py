@@ -1,26 +1,112 @@
-"""The problem that a kernel solves: shapes, floating-point operations and bytes. Their only home; nothing to run."""
+"""What a call computes: lengths, heads, mask; floating-point operations and bytes follow from them."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+Mask = Literal["none", "causal"]
+Count = Annotated[int, Field(gt=0)]
 
 
-class Shape(BaseModel):
-    """Tensors (batch, seq_len, n_heads, d_head), in elements; as documents write it."""
+class Problem(BaseModel):
+    """Q and O are (batch, seq_len, n_heads, d_head), K and V (batch, kv_len, n_kv_heads, d_head), in elements.
+
+    Documents and files leave out what is as usual: as many keys as queries, as many heads of K and V as of Q, no mask.
+    A causal mask is aligned at the bottom right: query i sees the keys up to i + kv_len - seq_len.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    batch: int = Field(gt=0)
-    seq_len: int = Field(gt=0)
-    n_heads: int = Field(gt=0)
-    d_head: int = Field(gt=0)
+    batch: Count
+    seq_len: Count  # queries of a sample
+    n_heads: Count  # of Q and O
+    d_head: Count
+    kv_len: Count = 0  # keys of a sample; as many as queries if not given
+    n_kv_heads: Count = 0  # heads of K and V, each read by n_heads / n_kv_heads heads of Q; n_heads if not given
+    mask: Mask = "none"
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _filled(cls, given: Any, handler: ModelWrapValidatorHandler[Problem]) -> Problem:
+        """Fills in what is not given, and checks that heads are groups."""
+        if isinstance(given, dict):
+            own = {"kv_len": given.get("seq_len"), "n_kv_heads": given.get("n_heads")}
+            given = {name: value for name, value in own.items() if value is not None} | given
+        found = handler(given)
+        if found.n_heads % found.n_kv_heads:
+            raise ValueError(f"n_kv_heads: expected a divisor of n_heads {found.n_heads}, found {found.n_kv_heads}")
+        return found
+
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves out what is as usual."""
+        usual = {"kv_len": self.seq_len, "n_kv_heads": self.n_heads, "mask": "none"}
+        return {name: value for name, value in handler(self).items() if usual.get(name) != value}
+
+    def varied(self, **changes: Any) -> Problem:
+        """The problem with other sizes or another mask; what is equal now for Q and K stays equal."""
+        return Problem.model_validate(self.model_dump() | changes)
+
+    @property
+    def is_square(self) -> bool:
+        """As many keys as queries, as many heads of K and V as of Q, no mask: all that iterations 1 to 28 compute."""
+        return (self.kv_len, self.n_kv_heads, self.mask) == (self.seq_len, self.n_heads, "none")
+
+    @property
+    def q_shape(self) -> tuple[int, int, int, int]:
+        """Of Q and O."""
+        return (self.batch, self.seq_len, self.n_heads, self.d_head)
+
+    @property
+    def kv_shape(self) -> tuple[int, int, int, int]:
+        """Of K and V."""
+        return (self.batch, self.kv_len, self.n_kv_heads, self.d_head)
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of one forward pass, both matrix products: 4 B H S^2 d_head."""
-        return 4 * self.batch * self.n_heads * self.seq_len**2 * self.d_head
+        """Floating-point operations of one forward pass, both matrix products: 4 d_head for each score that counts.
+
+        Under a causal mask the scores above the diagonal do not count, nor does half of the diagonal: as everybody
+        counts, half of all scores if there are as many keys as queries.
+        """
+        seen = min(self.seq_len, self.kv_len)  # queries that see a key
+        scores = 2 * self.seq_len * self.kv_len
+        if self.mask == "causal":
+            scores = 2 * seen * self.kv_len - seen**2
+        return 2 * self.batch * self.n_heads * self.d_head * scores
 
     @property
     def input_bytes(self) -> int:
         """Bytes that must come from DRAM after an L2 flush: Q, K and V in 16 bits (O may stay in the L2)."""
-        return 3 * 2 * self.batch * self.seq_len * self.n_heads * self.d_head
+        queries, keys = self.seq_len * self.n_heads, 2 * self.kv_len * self.n_kv_heads
+        return 2 * self.batch * (queries + keys) * self.d_head
+
+    @property
+    def kind(self) -> str:
+        """What is not as usual, for titles: ``heads 32:8, kv_len 77, causal``; empty if nothing is."""
+        heads = f"heads {self.n_heads}:{self.n_kv_heads}" if self.n_heads != self.n_kv_heads else ""
+        keys = f"kv_len {self.kv_len}" if self.seq_len != self.kv_len else ""
+        return ", ".join(filter(None, (heads, keys, self.mask if self.mask != "none" else "")))
+
+    def __str__(self) -> str:
+        """``B=1 S=1024 H=16``, and what is not as usual: ``KV=77 HK=8 causal``."""
+        own = {"KV": (self.kv_len, self.seq_len), "HK": (self.n_kv_heads, self.n_heads)}
+        more = [f"{name}={value}" for name, (value, usual) in own.items() if value != usual]
+        mask = [] if self.mask == "none" else [self.mask]
+        return " ".join([f"B={self.batch} S={self.seq_len} H={self.n_heads}", *more, *mask])
+
+
+def kinds(problems: Iterable[Problem]) -> str:
+    """What is not as usual in a table's problems, for its title; empty if nothing is."""
+    return "; ".join(dict.fromkeys(filter(None, (one.kind for one in problems))))

@@ -9,6 +9,7 @@ Run on a machine with a GPU:
     python -m flashladder.bench 16 --references all                  # cuDNN, FA3, FA4, flash-attn as further arms
     python -m flashladder.bench 16 --tune --out tune.json.gz         # ranks configurations at one length
     python -m flashladder.bench 16 --method nvbench ncu torch warm   # other timers beside the paired one
+    python -m flashladder.bench 31 --causal --heads 32 --kv-heads 8  # other problems; --kv-len, --batch, --seq-lens
 Exit code: 0 done, 1 a kernel is wrong or a time is impossible, 2 it could not run.
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from itertools import product
+from itertools import chain, product
 import math
 from pathlib import Path
 from statistics import median
@@ -41,11 +42,21 @@ from flashladder.arguments import (
     seconds,
     several_of,
     whole,
+    wholes,
 )
-from flashladder.bench.references import FA2, Subject, arms, kernel_subject, profiled, reference_identity
+from flashladder.bench.references import (
+    FA2,
+    PROBE,
+    Subject,
+    arms,
+    kernel_subject,
+    profiled,
+    reference_identity,
+    unaligned,
+)
 from flashladder.bench.timing import bench_group, cuda_hardware, estimate_s, prepare
 from flashladder.build.wheel import chosen_configs, load_installed
-from flashladder.cases.inputs import SEQ_LENS, shape_of
+from flashladder.cases.inputs import N_HEADS, SEQ_LENS, shape_of
 from flashladder.cases.reference import Run
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.device import Device, exclusive, open_device, origin
@@ -54,7 +65,7 @@ from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.iteration import load_all, load_iteration, runnable
 from flashladder.names import DTYPES, GPUS, HEADLINE_LENGTH, REFERENCES
 from flashladder.parallel import Bar
-from flashladder.problem import Shape
+from flashladder.problem import Problem, kinds
 from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import OTHER_FILE, load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Kernel, Process, Reference, Result, Settings, Summary
@@ -66,16 +77,20 @@ AnyRun = TypeVar("AnyRun", bound=Result)
 Work = TypeVar("Work")
 
 
-def installed_kernels(options: argparse.Namespace, arch: str) -> Iterator[tuple[int, KernelConfig, Run, Kernel]]:
-    """The kernels that the command line selects: iteration, configuration, operator and identity.
+def installed_kernels(
+    options: argparse.Namespace, arch: str, problems: Sequence[Problem] = ()
+) -> Iterator[tuple[int, KernelConfig, Run, Kernel]]:
+    """The selected kernels that compute these problems: iteration, configuration, operator and identity.
 
     Raises:
         FlashladderError: a wheel is missing; it does not hold a configuration (tuning skips these); no kernel is left.
     """
     found = 0
     for number in runnable(options.numbers, arch):
+        if not (configs := computing(number, options, problems)):
+            continue
         installed = load_installed(number)
-        for config in chosen_configs(number, options.configs, options.dtypes):
+        for config in configs:
             if options.tune and config.short_form() not in installed.built:
                 continue
             installed.require(config)
@@ -86,10 +101,31 @@ def installed_kernels(options: argparse.Namespace, arch: str) -> Iterator[tuple[
         raise FlashladderError("no kernel to run on this GPU", hint=hint)
 
 
+def computing(number: int, options: argparse.Namespace, problems: Sequence[Problem]) -> list[KernelConfig]:
+    """The selected configurations of an iteration that compute all these problems.
+
+    Raises:
+        FlashladderError: there is none, and the command line names the iteration.
+    """
+    row_stride = load_iteration(number).row_stride
+
+    def refuses(config: KernelConfig, problem: Problem) -> str:
+        if row_stride not in (0, problem.n_heads * problem.d_head):
+            return f"expected {row_stride // problem.d_head} heads, found {problem.n_heads}"
+        return config.refuses(problem)
+
+    chosen = chosen_configs(number, options.configs or ["prog"], options.dtypes)
+    refused = [next(filter(None, (refuses(config, one) for one in problems)), "") for config in chosen]
+    if all(refused) and not options.all:
+        hint = "invoke list shows what each iteration adds"
+        raise FlashladderError(f"no kernel of iteration {number} computes this problem: {refused[-1]}", hint=hint)
+    return [config for config, why in zip(chosen, refused, strict=True) if not why]
+
+
 def choose(options: argparse.Namespace, arch: str) -> tuple[list[Subject], dict[str, Kernel], Mapping[str, Reference]]:
     """What to time, and the identities of kernels and references; prints the references that are left out."""
-    chosen = list(installed_kernels(options, arch))
-    beside = arms(options.references, options.dtypes)
+    chosen = list(installed_kernels(options, arch, options.problems))
+    beside = arms(options.references, options.dtypes, options.problems[0])
     for line in beside.left_out:
         print(f"left out: {line}")
     kernels = [kernel_subject(number, config, run) for number, config, run, _ in chosen]
@@ -164,9 +200,10 @@ def timed(options: argparse.Namespace, device: Device) -> None:
     subjects, kernels, references = choose(options, device.gpu.arch)
     more = {"purpose": "tune" if options.tune else "report", "references": dict(references)}
     result = earlier(out, new_result(plan, device, kernels, flush_bytes, **more))
+    require_alike(out, (group.shape for group in result.groups), options.problems)
     done = {(one.kernel, group.dtype, group.shape) for group in result.groups for one in group.series if one.pairs}
-    work: list[tuple[str, Shape, list[Subject]]] = []
-    for dtype, shape in product(options.dtypes, map(shape_of, options.seq_lens)):
+    work: list[tuple[str, Problem, list[Subject]]] = []
+    for dtype, shape in product(options.dtypes, options.problems):
         if left := [one for one in subjects if one.dtype == dtype and (one.key, dtype, shape) not in done]:
             work.append((dtype, shape, left))
     about = estimate_s([(shape, len(left)) for _, shape, left in work], plan)
@@ -208,7 +245,8 @@ def table(result: BenchResult) -> str:
         head = HEADLINE_LENGTH if HEADLINE_LENGTH in lengths else lengths[-1]
         fa2 = median(summary.reference_tflops for summary in mine if summary.shape.seq_len == head)
         lines += [
-            f"{result.gpu.name}, {dtype}, {result.mode}, rung: {result.rung}",
+            ", ".join(filter(None, (result.gpu.name, dtype, kinds(summary.shape for summary in mine), result.mode)))
+            + f", rung: {result.rung}",
             f"percent of FA2 (torch {result.reference.torch}), A/A floor {result.floors_pct[dtype]:.2f} points",
         ]
         rows = [[*map(str, lengths), "hmean", "95 %", f"TF/s@{head}", "+-", "MHz", "kernel"]]
@@ -259,8 +297,9 @@ def finish(out: Path | None, result: BenchResult, device: Device, beside: Sequen
         write_result(out, result)  # before the profiler, which may fail
     pairs = sorted({(group.dtype, series.kernel) for group in result.groups for series in group.series})
     dtypes = {name: [dtype for dtype, key in pairs if key == name] for name in (A_A, *beside)}
-    fa2 = profiled(result.reference, FA2, dtypes[A_A])
-    others = {name: profiled(result.references[name], name, dtypes[name]) for name in beside}
+    problem = next((group.shape for group in result.groups), PROBE)  # the others differ in lengths
+    fa2 = profiled(result.reference, FA2, dtypes[A_A], problem)
+    others = {name: profiled(result.references[name], name, dtypes[name], problem) for name in beside}
     result = result.model_copy(update={"reference": fa2, "references": result.references | others})
     if out:
         write_result(out, result)
@@ -273,6 +312,60 @@ def add_kernels(parser: argparse.ArgumentParser, configs: str = "this GPU's") ->
     parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: {configs})")
     parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), help=DTYPE)
     parser.set_defaults(tune=False)
+
+
+def add_problem(parser: argparse.ArgumentParser) -> None:
+    """Options that say what is computed, with one problem per length (`problems_of`)."""
+    parser.add_argument(
+        "--seq-lens", nargs="+", type=wholes, metavar="S", help="queries of a sample (default: six lengths from 512 on)"
+    )
+    parser.add_argument("--batch", type=whole, metavar="N", help="samples (default: 16, but 8 at 8192 and 4 at 16384)")
+    parser.add_argument("--heads", type=whole, metavar="N", help=f"heads of Q (default: {N_HEADS})")
+    parser.add_argument("--kv-heads", type=whole, metavar="N", help="heads of K and V (default: as many as of Q)")
+    parser.add_argument("--kv-len", type=whole, metavar="N", help="keys of a sample (default: as many as queries)")
+    parser.add_argument("--causal", action="store_true", help="with a causal mask")
+
+
+def lengths_of(options: argparse.Namespace, default: Sequence[int] = SEQ_LENS) -> list[int]:
+    """The lengths of the command line, each once, or the default."""
+    return list(dict.fromkeys(chain.from_iterable(options.seq_lens or [default])))
+
+
+def problems_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[Problem]:
+    """The problems of the command line, one per length; exits with 2 if its numbers do not fit each other.
+
+    Raises:
+        FlashladderError: no such iteration, or one has no kernel for the problems.
+    """
+    sizes = {"batch": options.batch, "heads": options.heads, "kv-heads": options.kv_heads, "kv-len": options.kv_len}
+    for name, size in [*sizes.items(), *(("seq-lens", length) for length in options.seq_lens)]:
+        if size == 0:
+            parser.error(f"--{name}: expected at least 1, found 0")
+    problems = []
+    for usual in map(shape_of, options.seq_lens):
+        heads = options.heads or usual.n_heads
+        if heads % (options.kv_heads or heads):
+            parser.error(f"--kv-heads: expected a divisor of the {heads} heads of Q, found {options.kv_heads}")
+        problem = Problem(
+            batch=options.batch or usual.batch, seq_len=usual.seq_len, n_heads=heads, d_head=usual.d_head,
+            kv_len=options.kv_len or usual.seq_len, n_kv_heads=options.kv_heads or heads,
+            mask="causal" if options.causal else "none",
+        )  # fmt: skip
+        if why := unaligned(problem):
+            parser.error(f"--kv-len: {why}; leave it out, or --causal")
+        problems.append(problem)
+    for number in options.numbers:
+        computing(number, options, problems)
+    return problems
+
+
+def require_alike(path: Path | None, held: Iterable[Problem], problems: Iterable[Problem]) -> None:
+    """Raises `FlashladderError` if a file holds problems that differ from these in more than their lengths."""
+    for old, new in product(dict.fromkeys(held), problems):
+        facts = ((one.n_heads, one.n_kv_heads, one.mask) for one in (old, new))
+        if len({*facts}) > 1 or (old.seq_len == new.seq_len and old != new):
+            what = "the file holds another problem"
+            raise FlashladderError(what, where=path, expected=new, found=old, hint=OTHER_FILE)
 
 
 def add_result(parser: argparse.ArgumentParser, begun: str) -> None:
@@ -332,14 +425,14 @@ def until_spent(options: argparse.Namespace, work: Iterable[Work]) -> Iterator[W
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace, with its plan of pairs."""
     program = program_of("bench")
-    example = f"example: {program} 7 --configs a100 --seq-lens 4096"
+    example = f"example: {program} 31 --seq-lens 4096 --causal --heads 32 --kv-heads 8"
     parser = Parser(prog=program, description="Times iterations, alternating with FA2.", epilog=example)
     add_kernels(parser)
     add_result(parser, "group")
     parser.add_argument("--tune", action="store_true", help="rank the configurations of --configs (default: tune)")
     parser.add_argument("--references", nargs="+", default=[], metavar="NAME", help=f"of {', '.join(ARMS)}")
     parser.add_argument("--method", dest="methods", nargs="+", default=[], metavar="M", help=f"of {', '.join(METHODS)}")
-    parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, metavar="S", help="default: all six")
+    add_problem(parser)
     parser.add_argument("--pairs", type=whole, help="per kernel and length; at least 20 when not tuning")
     parser.add_argument(
         "--rounds", type=whole, help="of each other timer (default: 8 of nvbench, 24 of ncu, 36 of turns, else 12)"
@@ -358,7 +451,8 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     short = {"blocks": 3, "extra_blocks": 1, "min_pairs": pairs, "input_sets": 2} if options.tune else {}
     options.plan = Plan(pairs=pairs, **short)
     options.configs = options.configs or (["tune"] if options.tune else None)
-    options.seq_lens = options.seq_lens or ([HEADLINE_LENGTH] if options.tune else list(SEQ_LENS))
+    options.seq_lens = lengths_of(options, [HEADLINE_LENGTH] if options.tune else SEQ_LENS)
+    options.problems = problems_of(parser, options)
     return options
 
 

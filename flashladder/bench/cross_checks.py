@@ -51,7 +51,7 @@ from flashladder.gpu.ncu import profile, run_ncu
 from flashladder.ladder.config import KernelConfig
 from flashladder.located import first_problem
 from flashladder.names import CYCLES, DURATION, INSTRUCTIONS, KERNEL, LIBRARIES, TENSOR
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results import derive as summaries
 from flashladder.results.derive import by_cell, kept_pairs, unequal, waited_for_host
 from flashladder.results.files import load_result, write_result
@@ -79,7 +79,7 @@ from flashladder.results.statistics import (
 PAIRED = "paired"
 HOST = "host_ns"  # counter of torch's timer: the host's time to queue one launch
 HELD_UP = 0.9  # if queuing takes this share of a launch's time or more, the host limits the time, not the GPU
-Cell = tuple[str, str, Shape]
+Cell = tuple[str, str, Problem]
 Place = tuple[int, int, int]  # group, block, index of the pair in its series
 Pairs = Mapping[Place, tuple[float, float]]  # a subject's microseconds, log ratio of FA2's time to them
 
@@ -94,7 +94,7 @@ class Advantage:
     timer: str
     kernel: str
     dtype: str
-    shape: Shape
+    shape: Problem
     over: str
     among: tuple[str, ...]
     pct: float
@@ -206,9 +206,14 @@ def beside_libraries(found: Sequence[Advantage]) -> list[str]:
             for one in sorted(own, key=lambda one: one.kernel)
         ]  # fmt: skip
         among = columns.listed(list(dict.fromkeys(name for one in own for name in one.among)))
-        title = f"{dtype}, S={shape.seq_len}, B={shape.batch}, H={shape.n_heads}: speed over the best of {among}"
+        title = f"{_titled(dtype, shape)}: speed over the best of {among}"
         lines += ["", title, *columns.table(rows, None, right={3, 4, 5, 7})]
     return lines
+
+
+def _titled(dtype: str, shape: Problem) -> str:
+    sizes = f"S={shape.seq_len}, B={shape.batch}, H={shape.n_heads}"
+    return ", ".join(filter(None, (dtype, sizes, shape.kind)))
 
 
 def held_up(timings: Timings) -> bool:
@@ -289,7 +294,7 @@ def table(result: SecondOpinionResult) -> str:
                 verdict += "; the host's time" if held_up(timings) else ""
                 rows.append(_row(one.method, opinion.mode, one, clock, verdict))
         floor = f"A/A floor {result.paired.floors_pct[dtype]:.2f} points"
-        lines.append(f"{dtype}, S={shape.seq_len}, B={shape.batch}, H={shape.n_heads}; {floor}")
+        lines.append(f"{_titled(dtype, shape)}; {floor}")
         lines += columns.table(rows, None, right={2, 3, 4, 5, 6})
     lines += [*beside_libraries(advantages(result)), ""]
     intervals = "95 %: intervals over pairs (paired) or rounds (others); agree: they overlap within the A/A floor"
@@ -336,7 +341,7 @@ class Rounds:
 
     subjects: tuple[str, ...]
     dtype: str
-    shape: Shape
+    shape: Problem
     rounds: int
 
     def turns(self, *, shuffled: bool = False) -> Iterator[tuple[int, str]]:
@@ -368,10 +373,10 @@ def command(cells: Sequence[Rounds], *nvbench: str) -> list[str]:
     return [sys.executable, "-m", "flashladder.bench.cross_checks", "--launch", spec, *nvbench]
 
 
-def load(key: str, dtype: str) -> Subject:
-    """The reference or the installed kernel with this name."""
+def load(key: str, dtype: str, shape: Problem) -> Subject:
+    """The reference, with the mask of a problem, or the installed kernel with this name."""
     if key in BACKENDS:
-        return reference_subject(key, dtype)
+        return reference_subject(key, dtype, shape)
     number, _, form = key.partition(" ")
     installed, config = load_installed(int(number)), KernelConfig.parse(form)
     installed.require(config)
@@ -379,8 +384,8 @@ def load(key: str, dtype: str) -> Subject:
 
 
 def prepared(cells: Sequence[Rounds]) -> Iterator[tuple[Rounds, Launches]]:
-    """Cells of the same subjects and dtype, each with what launches its subjects."""
-    subjects = [load(key, cells[0].dtype) for key in cells[0].subjects]
+    """Cells of the same subjects, dtype and mask, each with what launches its subjects."""
+    subjects = [load(key, cells[0].dtype, cells[0].shape) for key in cells[0].subjects]
     for rounds in cells:
         case = Case("second opinion", rounds.shape, seed=FIRST_SEED + rounds.shape.seq_len)
         tensors = make_tensors(case, rounds.dtype, "cuda")
@@ -629,12 +634,16 @@ def compare(
 
 
 def _alike(paired: BenchResult, rounds: int) -> list[list[Rounds]]:
-    """The cells of a paired result, grouped by subjects, dtype and number of heads."""
-    subjects: dict[tuple[str, Shape], tuple[str, ...]] = {}
+    """The cells of a paired result, grouped by subjects, dtype, heads and mask."""
+    subjects: dict[tuple[str, Problem], tuple[str, ...]] = {}
     for one in paired.summaries:  # a kernel that was wrong has none
         subjects[one.dtype, one.shape] = (*subjects.get((one.dtype, one.shape), (FA2,)), one.kernel)
     cells = (Rounds(keys, dtype, shape, rounds) for (dtype, shape), keys in subjects.items())
-    return list(columns.grouped(cells, lambda one: (one.subjects, one.dtype, one.shape.n_heads)).values())
+    return list(columns.grouped(cells, lambda one: (one.subjects, one.dtype, *_heads_and_mask(one.shape))).values())
+
+
+def _heads_and_mask(shape: Problem) -> tuple[int, int, str]:
+    return shape.n_heads, shape.n_kv_heads, shape.mask
 
 
 def launch_cells(cells: str, nvbench: str | None = None) -> None:

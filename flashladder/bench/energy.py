@@ -7,6 +7,7 @@ are queued ahead, so that questions to the driver, which take milliseconds, leav
 
 Run on a machine with a GPU:
     python -m flashladder.bench.energy 19 24 --references all --seq-lens 512 4096 16384 --out energy.json.gz
+    python -m flashladder.bench.energy 31 --causal --kv-heads 4 --seq-lens 4096    # other problems, as bench's
     python -m flashladder.bench.energy --show results/h200/energy.json.gz
 Exit code: 0 done, 2 it could not run, or the budget was spent too early.
 """
@@ -27,21 +28,25 @@ from flashladder.arguments import Parser, require_numbers, some_seconds, whole
 from flashladder.bench.command import (
     ARMS,
     add_kernels,
+    add_problem,
     add_result,
     add_show,
     choose,
+    lengths_of,
     on_this_gpu,
+    problems_of,
+    require_alike,
     resumable,
     until_spent,
 )
 from flashladder.bench.references import FA2, Subject, reference_identity, reference_subject
 from flashladder.bench.timing import Arm, prepare
-from flashladder.cases.inputs import SEQ_LENS, Tensors, shape_of
+from flashladder.cases.inputs import Tensors
 from flashladder.columns import grouped, table
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.gpu.device import Device, Telemetry, origin
 from flashladder.names import Dtype
-from flashladder.problem import Shape
+from flashladder.problem import Problem, kinds
 from flashladder.results.derive import NO_THROTTLE, SW_POWER_CAP, Plan, reason_names
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import EnergyResult, Gpu, Sample, Sustained
@@ -75,7 +80,9 @@ def mark() -> Done:
     return event.query
 
 
-def sustain(telemetry: Telemetry, arm: Arm, dtype: Dtype, shape: Shape, at_least_s: float, turn: int = 0) -> Sustained:
+def sustain(
+    telemetry: Telemetry, arm: Arm, dtype: Dtype, shape: Problem, at_least_s: float, turn: int = 0
+) -> Sustained:
     """Launches `arm` back to back and measures between two ticks of the energy counter.
 
     Raises:
@@ -194,7 +201,9 @@ def _median_clock(runs: Sequence[Sustained]) -> float | None:
 def render(result: EnergyResult) -> str:
     """A table per dtype and length: medians of the turns, the fewest joules per FLOP first."""
     gpu = result.gpu
-    lines = [f"{gpu.name}, power limit {gpu.power_limit_w or 0:.0f} W, at least {result.seconds:g} s a run"]
+    limit = f"power limit {gpu.power_limit_w or 0:.0f} W"
+    facts = (gpu.name, kinds(run.shape for run in result.runs), limit, f"at least {result.seconds:g} s a run")
+    lines = [", ".join(filter(None, facts))]
     found = sorted(steady(result), key=lambda one: (one.dtype, one.seq_len, one.pj_per_flop))
     for (dtype, seq_len), own in groupby(found, key=lambda one: (one.dtype, one.seq_len)):
         rows = [("subject", "TFLOP/s", "W", "MHz", "pJ/FLOP", "limited by")]
@@ -214,15 +223,16 @@ def measure(options: argparse.Namespace, device: Device) -> None:
         FlashladderError: a wheel is missing, the GPU does not report its energy, or `options.out` is of another run.
     """
     subjects, kernels, references = choose(options, device.gpu.arch)
-    subjects = [*(reference_subject(FA2, dtype) for dtype in options.dtypes), *subjects]
+    subjects = [*(reference_subject(FA2, dtype, options.problems[0]) for dtype in options.dtypes), *subjects]
     fresh = EnergyResult(
         **origin(device), kernels=kernels, reference=reference_identity({}), references=dict(references),
         seconds=options.seconds, runs=(),
     )  # fmt: skip
     names = {"duration": "seconds", "kernels": "kernels", "references": "references", "FA2": "reference"}
     result = resumable(options.out, fresh, **names) or fresh
+    require_alike(options.out, (run.shape for run in result.runs), options.problems)
     done = {(run.dtype, run.shape) for run in result.runs}
-    work = [(d, s) for d in options.dtypes for s in map(shape_of, options.seq_lens) if (d, s) not in done]
+    work = [(d, s) for d in options.dtypes for s in options.problems if (d, s) not in done]
     each = options.seconds + WARM_UP_S + MORE_S
     about = sum(MORE_S + each * options.turns * sum(one.dtype == dtype for one in subjects) for dtype, _ in work)
     print(f"{len(work)} cells, {options.turns} turns each: about {about:.0f} s", flush=True)
@@ -254,7 +264,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add_kernels(parser)
     parser.add_argument("--references", nargs="+", default=[], choices=ARMS, metavar="NAME", help=", ".join(ARMS))
-    parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, default=list(SEQ_LENS), metavar="S")
+    add_problem(parser)
     parser.add_argument("--seconds", type=some_seconds, default=2.0, help="of a run, at least (default: 2)")
     parser.add_argument("--turns", type=whole, default=2, help="of each subject (default: 2)")
     add_result(parser, "dtype and length")
@@ -266,6 +276,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     require_numbers(parser, options)
     if options.turns < 1:
         parser.error("expected at least one turn")
+    options.seq_lens = lengths_of(options)
+    options.problems = problems_of(parser, options)
     on_this_gpu(options, measure)
     return 0
 

@@ -1,6 +1,6 @@
 """What is timed: kernels of the ladder, and the references: torch's FA2 and cuDNN, FA3, FA4 and the flash-attn wheel.
 
-References take (B, S, H, D) tensors without a mask, and are launched, checked and timed like kernels. All are paired
+References take (B, S, H, D) tensors of any `Problem`, and are launched, checked and timed like kernels. All are paired
 with FA2 (rule 2 of the measurement protocol). A reference that does not run here is left out with one line.
 
 ``python -m flashladder.bench.references fa2 fp16 --out kernel.json`` asks torch's profiler for the kernel that a
@@ -9,6 +9,7 @@ reference launches, in a process of its own: CUPTI crashed 6 of 18 processes at 
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,11 +28,12 @@ import warnings
 from flashladder.arguments import Parser
 from flashladder.cases.inputs import Tensors, torch_dtype
 from flashladder.cases.reference import Run
-from flashladder.errors import one_line_errors
+from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import load_json, write_atomic
 from flashladder.gpu.device import run_bounded
-from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.names import DTYPES, REFERENCES
+from flashladder.problem import Problem
 from flashladder.results.schema import Reference, kernel_key
 
 if TYPE_CHECKING:
@@ -41,14 +43,14 @@ FA2 = "fa2"  # the reference that everything is paired with
 _CUDNN_OP = "scaled_dot_product_attention, SDPBackend.CUDNN_ATTENTION"
 REFERENCE_OP = "torch.ops.aten._flash_attention_forward"
 PROFILER_S = 300.0  # limit of the profiler's process; FA4 compiles at its first call
-PROBE = (1, 1024, 16, 128)  # the shape that a reference is tried and profiled on
+PROBE = Problem(batch=1, seq_len=1024, n_heads=16, d_head=D_HEAD)  # what a reference is tried and profiled on
 _TRAITS = re.compile(r"kernel_traits<(?:\(int\))?\d+, *(?:\(int\))?(\d+), *(?:\(int\))?(\d+)")  # d_head, B_r, B_c
 _C = r"(?:cute::)?C<(?:\(int\))?(\d+)>"
 # B_r and B_c of ``CollectiveMainloopFwdSm90<2, tuple<cluster>, tuple<C<128>, C<176>, C<128>>, ...``
 _FA3_TILE = re.compile(rf"CollectiveMainloopFwdSm90<.*?tuple<.*?tuple<{_C}, *{_C},")
 _KNOB = re.compile(r"_(\d+x\d+x\d+)_")  # in cuDNN's kernel names: rows of a warp group's product, keys, d_head
 
-Forward = Callable[[Any, Any, Any], Any]
+Forward = Callable[..., Any]  # of (q, k, v, causal=False): (B, S, H, D), K and V with perhaps fewer heads; returns O
 
 
 @dataclass(frozen=True)
@@ -83,20 +85,37 @@ class Backend:
     """How to call a reference."""
 
     op: str  # its name in results
-    forward: Callable[[], Forward]  # imports it and returns the function of (q, k, v), which returns O
+    forward: Callable[[], Forward]  # imports it
     version: Callable[[], str | None]  # None: torch's
-    tile: Callable[[str], str | None]  # by the name of its kernel
+    tile: Callable[..., str | None]  # by the name of its kernel, and causal=False
     marks: str  # a pattern that matches only names of its kernels
 
 
-def reference_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """FA2 forward, non-causal, on (B, S, H, D) tensors, as torch ships it."""
+def reference_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False) -> torch.Tensor:
+    """FA2 forward on (B, S, H, D) tensors, as torch ships it; it takes fewer heads of K and V as they are."""
     import torch
 
-    length = q.shape[1]
     fa2 = torch.ops.aten._flash_attention_forward  # noqa: SLF001 - torch exposes FA2 itself under no public name
-    result: torch.Tensor = fa2(q, k, v, None, None, length, length, 0.0, False, False)[0]
+    result: torch.Tensor = fa2(q, k, v, None, None, q.shape[1], k.shape[1], 0.0, causal, False)[0]
     return result
+
+
+def unaligned(problem: Problem) -> str:
+    """Why references cannot be timed on a problem, as one line; empty if they can.
+
+    With other lengths, torch aligns a causal mask at the top left, other libraries and the kernels at the bottom right.
+    """
+    if problem.mask == "none" or problem.kv_len == problem.seq_len:
+        return ""
+    expected = f"expected kv_len {problem.seq_len}, found {problem.kv_len}"
+    return f"with unequal lengths a {problem.mask} mask is another one in torch: {expected}"
+
+
+def on_problem(forward: Forward, problem: Problem) -> Forward:
+    """The reference's function of (q, k, v) on a problem; `FlashladderError` if its mask is not the kernels'."""
+    if why := unaligned(problem):
+        raise FlashladderError(why, hint="leave the mask out, or take equal lengths")
+    return partial(forward, causal=True) if problem.mask == "causal" else forward
 
 
 def _cudnn() -> Forward:
@@ -104,22 +123,24 @@ def _cudnn() -> Forward:
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
-    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False) -> torch.Tensor:
+        grouped = q.shape[2] != k.shape[2]
+        q, k, v = (one.transpose(1, 2) for one in (q, k, v))
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            out = scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+            out = scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
         return out.transpose(1, 2)
 
     return forward
 
 
-def _package(module: str, version: str | Callable[[], str], tile: Callable[[str], str | None], marks: str) -> Backend:
+def _package(module: str, version: str | Callable[[], str], tile: Callable[..., str | None], marks: str) -> Backend:
     """The function `flash_attn_func` of an optional package; it returns O, or a tuple of O and the log sums."""
 
     def load() -> Forward:
         attention = importlib.import_module(module).flash_attn_func
 
-        def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
-            found = attention(q, k, v)
+        def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False) -> Any:
+            found = attention(q, k, v, causal=causal)
             return found[0] if isinstance(found, tuple | list) else found
 
         return forward
@@ -140,19 +161,19 @@ def _fa4_version() -> str:
     return f"{metadata.version('flash-attn-4')}, nvidia-cutlass-dsl {metadata.version('nvidia-cutlass-dsl')}"
 
 
-def _named_tile(pattern: re.Pattern[str]) -> Callable[[str], str | None]:
+def _named_tile(pattern: re.Pattern[str]) -> Callable[..., str | None]:
     """Reads a tile such as ``128x64`` from a kernel's name: the groups of `pattern`."""
-    return lambda kernel: "x".join(found.groups()) if (found := pattern.search(kernel)) else None
+    return lambda kernel, **_: "x".join(found.groups()) if (found := pattern.search(kernel)) else None
 
 
-def _fa4_tile(kernel: str) -> str | None:
+def _fa4_tile(kernel: str, *, causal: bool = False) -> str | None:
     """FA4's tile on Hopper for d_head = 128, from its own table; kernel names do not contain it."""
     if "sm90" not in kernel.lower():
         return None
     try:
         from flash_attn.cute import interface  # type: ignore[import-not-found]  # optional package
 
-        chosen = interface._tile_size_fwd_sm90(128, 128, False, False)  # noqa: SLF001 - under no public name
+        chosen = interface._tile_size_fwd_sm90(D_HEAD, D_HEAD, causal, False)  # noqa: SLF001 - under no public name
     except (ImportError, AttributeError, TypeError):
         return None  # another version keeps its table elsewhere
     return f"{chosen.m_block_size}x{chosen.n_block_size}"
@@ -181,13 +202,13 @@ class Arms:
     left_out: tuple[str, ...] = ()
 
 
-def lacking(name: str, dtype: str) -> str | None:
-    """Why the reference does not run here, in one line; None: it runs. May compile it."""
+def lacking(name: str, dtype: str, problem: Problem = PROBE) -> str | None:
+    """Why the reference does not run here on such a problem, in one line; None: it runs. May compile it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns once per reason why a backend refuses
-            q = probe(dtype)
-            finite = bool(BACKENDS[name].forward()(q, q, q).isfinite().all())  # waits for the GPU
+            forward = on_problem(BACKENDS[name].forward(), problem)
+            finite = bool(forward(*probe(dtype, problem)).isfinite().all())  # waits for the GPU
     except ImportError as error:
         return f"{name}: not installed ({_line(error)})" + (f": {INSTALL[name]}" if name in INSTALL else "")
     except Exception as error:  # noqa: BLE001 - libraries and compilers raise anything; leave the reference out
@@ -195,11 +216,19 @@ def lacking(name: str, dtype: str) -> str | None:
     return None if finite else f"{name}: its output in {dtype} on this GPU is not finite"
 
 
-def probe(dtype: str) -> torch.Tensor:
-    """A (B, S, H, D) tensor of N(0, 1) on the GPU."""
+def probe(dtype: str, problem: Problem = PROBE) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Q, K and V of a problem, N(0, 1) on the GPU."""
     import torch
 
-    return torch.randn(*PROBE, device="cuda", dtype=torch_dtype(dtype))
+    made = partial(torch.randn, device="cuda", dtype=torch_dtype(dtype))
+    return made(problem.q_shape), made(problem.kv_shape), made(problem.kv_shape)
+
+
+def like(problem: Problem) -> Problem:
+    """The `PROBE` with the heads, the mask and the kv_len of a problem: libraries choose their kernels by these."""
+    own = {name: getattr(problem, name) for name in ("n_heads", "n_kv_heads", "mask")}
+    keys = PROBE.kv_len if problem.kv_len == problem.seq_len else problem.kv_len
+    return Problem(**{**PROBE.model_dump(), **own, "kv_len": keys}) if problem.kind else PROBE
 
 
 def _line(error: Exception) -> str:
@@ -207,22 +236,27 @@ def _line(error: Exception) -> str:
     return text if len(text) <= 160 else text[:157] + "..."
 
 
-def reference_subject(name: str, dtype: str) -> Subject:
-    """The reference as something to time; only a check copies the O that it returns. ImportError: not installed."""
-    forward = BACKENDS[name].forward()
+def reference_subject(name: str, dtype: str, problem: Problem = PROBE) -> Subject:
+    """The reference as something to time on problems with this mask; only a check copies the O that it returns.
+
+    Raises:
+        ImportError: it is not installed.
+        FlashladderError: its mask is not the kernels'.
+    """
+    forward = on_problem(BACKENDS[name].forward(), problem)
     return Subject(name, dtype, lambda tensors: forward(tensors.q, tensors.k, tensors.v), returns=True)
 
 
-def arms(names: Sequence[str], dtypes: Sequence[str] = DTYPES) -> Arms:
-    """The references `names` in the dtypes that run here; ``all``: every reference but FA2, which is always timed."""
+def arms(names: Sequence[str], dtypes: Sequence[str] = DTYPES, problem: Problem = PROBE) -> Arms:
+    """The references `names` that run here on such a problem, by dtype; ``all``: every one but FA2, always timed."""
     wanted = dict.fromkeys(name for given in names for name in (REFERENCES if given == "all" else (given,)))
     subjects: list[Subject] = []
     left_out: dict[str, None] = {}
     for name, dtype in product(wanted, dtypes):
-        if reason := lacking(name, dtype):
+        if reason := lacking(name, dtype, like(problem)):
             left_out[reason] = None
         else:
-            subjects.append(reference_subject(name, dtype))
+            subjects.append(reference_subject(name, dtype, problem))
     return Arms(tuple(subjects), {one.key: reference_identity({}, one.key) for one in subjects}, tuple(left_out))
 
 
@@ -235,29 +269,30 @@ def reference_identity(kernels: Mapping[str, str], name: str = FA2) -> Reference
     return Reference(op=backend.op, version=version, torch=torch.__version__, cuda=cuda, kernels=dict(kernels))
 
 
-def reference_kernel(dtype: str, name: str = FA2) -> str | None:
+def reference_kernel(dtype: str, name: str = FA2, problem: Problem = PROBE) -> str | None:
     """The name of the kernel that a reference launches; None: the profiler sees none, or no second process may run.
 
     It uses the GPU: do not call it while anything is timed.
     """
     with TemporaryDirectory(prefix="flashladder-") as folder:
         out = Path(folder, "kernel.json")
-        run_bounded([sys.executable, "-m", "flashladder.bench.references", name, dtype, "--out", str(out)], PROFILER_S)
+        command = [sys.executable, "-m", "flashladder.bench.references", name, dtype, "--out", str(out)]
+        run_bounded([*command, "--problem", problem.model_dump_json()], PROFILER_S)
         found: str | None = load_json(out.read_bytes())["kernel"] if out.is_file() else None
         return found
 
 
-def seen_kernel(dtype: str, name: str) -> str | None:
+def seen_kernel(dtype: str, name: str, problem: Problem) -> str | None:
     """As `reference_kernel`, by this process's profiler."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    q = probe(dtype)
-    forward = BACKENDS[name].forward()
-    forward(q, q, q)
+    inputs = probe(dtype, problem)
+    forward = on_problem(BACKENDS[name].forward(), problem)
+    forward(*inputs)
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as seen:
-        forward(q, q, q)
+        forward(*inputs)
         torch.cuda.synchronize()
     return longest_kernel(seen.events())
 
@@ -272,15 +307,16 @@ def longest_kernel(events: Sequence[Any]) -> str | None:
     return max(launches, default=(0.0, None))[1]
 
 
-def profiled(reference: Reference, name: str, dtypes: Sequence[str]) -> Reference:
-    """The reference with its tile and its kernels' names in these dtypes; asks the profiler for unknown names."""
-    names = dict(reference.kernels)
+def profiled(reference: Reference, name: str, dtypes: Sequence[str], problem: Problem = PROBE) -> Reference:
+    """The reference with its tile and its kernels' names on such a problem; asks the profiler for unknown names."""
+    names, probed = dict(reference.kernels), like(problem)
     for dtype in dtypes:
-        if dtype not in names and (kernel := reference_kernel(dtype, name)):
+        if dtype not in names and (kernel := reference_kernel(dtype, name, probed)):
             names[dtype] = kernel
     if names == reference.kernels:
         return reference
-    tile = next((tile for kernel in names.values() if (tile := BACKENDS[name].tile(kernel))), reference.tile)
+    tiles = (BACKENDS[name].tile(kernel, causal=problem.mask == "causal") for kernel in names.values())
+    tile = next(filter(None, tiles), reference.tile)
     return reference.model_copy(update={"kernels": names, "tile": tile})
 
 
@@ -294,9 +330,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument("name", choices=BACKENDS)
     parser.add_argument("dtype", choices=DTYPES)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--problem", type=Problem.model_validate_json, default=PROBE, help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     with one_line_errors():
-        write_atomic(arguments.out, json.dumps({"kernel": seen_kernel(arguments.dtype, arguments.name)}))
+        kernel = seen_kernel(arguments.dtype, arguments.name, arguments.problem)
+        write_atomic(arguments.out, json.dumps({"kernel": kernel}))
     os._exit(0)
 
 

@@ -13,11 +13,11 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-from flashladder.bench.references import Subject, reference_forward
+from flashladder.bench.references import Forward, Subject, on_problem, reference_forward
 from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.cases.reference import Expected, accuracy, choose_slices, expect, gather, same_bits
 from flashladder.errors import FlashladderError
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.derive import Plan, disturbed, kept, settle
 from flashladder.results.schema import A_A, Accuracy, Block, Group, Pair, Sample, Series
 
@@ -149,17 +149,17 @@ class Prepared:
     """Inputs of one dtype and shape, and the right result of the first set; a worker keeps them between cells."""
 
     dtype: str
-    shape: Shape
+    shape: Problem
     seeds: tuple[int, ...]
     sets: tuple[Tensors, ...]
     expected: Expected
 
 
-def prepare(dtype: str, shape: Shape, plan: Plan, device: str = "cuda", *, first_seed: int = FIRST_SEED) -> Prepared:
+def prepare(dtype: str, shape: Problem, plan: Plan, device: str = "cuda", *, first_seed: int = FIRST_SEED) -> Prepared:
     """Draws `plan.input_sets` sets of N(0, 1) inputs on `device` and computes the reference of the first."""
     seeds = tuple(first_seed + shape.seq_len + index for index in range(plan.input_sets))
     sets = tuple(make_tensors(Case(f"inputs {seed}", shape, seed=seed), dtype, device) for seed in seeds)
-    return Prepared(dtype, shape, seeds, sets, expect(sets[0], dtype, choose_slices(shape, seeds[0], 2)))
+    return Prepared(dtype, shape, seeds, sets, expect(sets[0], dtype, choose_slices(shape, seeds[0], 2), shape.mask))
 
 
 def flush_bytes(l2_bytes: int) -> int:
@@ -192,23 +192,24 @@ def bench_group(
     process: int,
     warm_up_s: float,
     a_a: bool = True,
-    reference: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object] = reference_forward,
+    reference: Forward = reference_forward,
     progress: Callable[[], object] = lambda: None,
     about: Callable[[str], object] = lambda _: None,
 ) -> Group:
     """Checks all subjects, times the right ones, and checks these again.
 
     `inputs` come from `prepare` with this plan. `process` is the index of this process in the result. `warm_up_s` is
-    the least warm-up. `a_a`: also pair FA2 with itself; False if another group gives the floor. `reference` (of q, k,
-    v) is what subjects are paired with. `progress` is called after each block; `about` with a subject's key before its
-    check, and with "" after all checks.
+    the least warm-up. `a_a`: also pair FA2 with itself; False if another group gives the floor. `reference` is what
+    subjects are paired with. `progress` is called after each block; `about` with a subject's key before its check, and
+    with "" after all checks.
 
     Raises:
-        FlashladderError: a subject's output differed between two runs on the same inputs.
+        FlashladderError: a subject's output differed between two runs on the same inputs, or the reference's mask is
+            not the kernels'.
     """
     import torch
 
-    sets, first = inputs.sets, inputs.sets[0]
+    sets, first, fa2_forward = inputs.sets, inputs.sets[0], on_problem(reference, inputs.shape)
 
     def checked(subject: Subject) -> tuple[Accuracy, int, torch.Tensor]:
         """Errors of one run on poisoned output, the sum of all its bits as int32, and the compared slices."""
@@ -224,7 +225,7 @@ def bench_group(
     before = {subject.key: checked(subject) for subject in subjects}
     about("")
     good = [subject for subject in subjects if before[subject.key][0].ok]
-    fa2 = Arm("FA2", lambda i: reference(sets[i].q, sets[i].k, sets[i].v))
+    fa2 = Arm("FA2", lambda i: fa2_forward(sets[i].q, sets[i].k, sets[i].v))
     arms = [*([Arm(A_A, fa2.launch)] if a_a else []), *map(arm, good)]
     warmed = warm_up(hardware, fa2, least_s=warm_up_s) if arms else 0.0
     blocks, pairs = time_pairs(hardware, fa2, arms, plan, progress) if arms else ((), {})
@@ -246,7 +247,7 @@ def bench_group(
     )  # fmt: skip
 
 
-def estimate_s(counts: Sequence[tuple[Shape, int]], plan: Plan) -> float:
+def estimate_s(counts: Sequence[tuple[Problem, int]], plan: Plan) -> float:
     """About how many seconds a plan takes on an H200; `counts`: shape and number of subjects of each group."""
     launches = ((2 * plan.visit * plan.blocks * (count + 1), shape) for shape, count in counts)  # one more for A/A
     return sum(n * (shape.flops / (ROUGH_TFLOPS * 1e12) + FLUSH_BYTES / 3e12) + GROUP_S for n, shape in launches)

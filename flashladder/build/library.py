@@ -181,6 +181,11 @@ extern "C" FLASHLADDER_HIDDEN const unsigned char flashladder_fatbin_{index}[];
 """
 
 
+def _is_flat(family: Family, config: KernelConfig) -> bool:
+    """Whether the kernel's grid has one dimension, for any number of heads and samples."""
+    return family.grid(config, (2, config.B_r * config.B_c, 2, config.d_head))[1:] == (1, 1)
+
+
 def table_source(
     namespace: str,
     family: Family,
@@ -197,8 +202,9 @@ def table_source(
         kernels: at least one, each configuration once.
         arches: the architectures of the machine code, such as ``("sm_80", "sm_90")``; error messages name them.
         row_stride: elements from one position to the next that the kernels are built for; 0 for any.
-        tuned: the configuration, of any dtype, that runs from a compute capability (90 for 9.0) on if the call names
-            none. If it is not among `kernels`, and below all capabilities, the first one of the dtype runs.
+        tuned: the configuration, of any dtype and mask, that runs from a compute capability (90 for 9.0) on if the
+            call names none. If it is not among `kernels`, and below all capabilities, the first one of the dtype and
+            mask runs.
     """
     tuned = tuned or {}
     capability = 10 * family.least_capability[0] + family.least_capability[1]
@@ -209,14 +215,17 @@ def table_source(
         rows.append(
             f'    {{"{config.short_form()}", "{config.dtype}", {config.B_r}, {config.B_c}, {config.d_head}, '
             f"{config.n_threads}, {config.smem_bytes}, {capability}, {row_stride}, flashladder_fatbin_{index}, "
-            f"{alone}, {int(not config.multiples)}, {max_row_stride}, {{{', '.join(map(str, own or (0,)))}}}}},"
+            f"{alone}, {int(not config.multiples)}, {max_row_stride}, {int(getattr(config, 'general', False))}, "
+            f"{int(config.mask == 'causal')}, {int(_is_flat(family, config))}, "
+            f"{{{', '.join(map(str, own or (0,)))}}}}},"
         )
     places = {config: index for index, (config, _, _) in enumerate(kernels)}
-    first = {config.dtype: places[config] for config in reversed(places)}
+    first = {(config.dtype, config.mask): places[config] for config in reversed(places)}
     defaults = list[str]()
-    for dtype in dict.fromkeys(config.dtype for config in places):
-        chosen = {start: places.get(tuned[start].with_dtype(dtype), first[dtype]) for start in sorted(tuned)}
-        defaults += [f"{{{start}, {index}}}" for start, index in ({0: first[dtype]} | chosen).items()]
+    for dtype, mask in dict.fromkeys((config.dtype, config.mask) for config in places):
+        other = first[dtype, mask]
+        chosen = {at: places.get(tuned[at].with_dtype(dtype).with_mask(mask), other) for at in sorted(tuned)}
+        defaults += [f"{{{start}, {index}}}" for start, index in ({0: other} | chosen).items()]
     named = ", ".join(sorted(arches, key=lambda arch: (len(arch), arch)))
     body = "\n".join(rows)
     return f"""\

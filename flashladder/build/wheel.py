@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 import hashlib
 import importlib
 import importlib.util
@@ -217,7 +218,7 @@ def check_import(name: str, configs: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Installed:
-    """One iteration's wheel: `run(q, k, v, out, short_form)` launches on the current stream."""
+    """One iteration's wheel: `run(q, k, v, out, short_form)` launches on the current stream (`launcher`)."""
 
     number: int
     run: Callable[..., object]
@@ -267,6 +268,25 @@ class Installed:
         )
 
 
+def launcher(operators: Any) -> Callable[..., object]:
+    """The function that launches the kernels of a wheel: ``run(q, k, v, out, short_form, lse=None)``.
+
+    `operators` is the wheel's namespace in ``torch.ops``. Kernels of general problems have an operator of their own,
+    which also takes `lse`, fp32 (batch, n_heads, seq_len), for the log-sum-exp; ValueError if another kernel gets one.
+    """
+    parsed = cache(KernelConfig.parse)  # this runs before every launch that is timed
+
+    def run(q: Any, k: Any, v: Any, out: Any, short_form: str, lse: Any = None) -> object:
+        config = parsed(short_form)
+        if getattr(config, "general", False):
+            return operators.attention_out(q, k, v, out, lse, config.mask == "causal", None, short_form)
+        if lse is not None:
+            raise ValueError(f"lse: expected None, as {short_form} writes no log-sum-exp")
+        return operators.forward_out(q, k, v, out, short_form)
+
+    return run
+
+
 def load_installed(subject: int | str, cuda: str = "") -> Installed:
     """Reads the manifest of a wheel, checks the library against it and imports the wheel.
 
@@ -289,7 +309,7 @@ def load_installed(subject: int | str, cuda: str = "") -> Installed:
     except ImportError as error:
         what = "the installed wheel cannot be loaded"
         raise FlashladderError(what, where=name, found=error, hint=wanted.session) from error
-    return Installed(wanted.number, getattr(torch.ops, name).forward_out, manifest, wanted)
+    return Installed(wanted.number, launcher(getattr(torch.ops, name)), manifest, wanted)
 
 
 def chosen_configs(subject: int | str, keys: Sequence[str], dtypes: Sequence[str]) -> tuple[KernelConfig, ...]:

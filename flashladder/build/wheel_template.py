@@ -3,6 +3,7 @@
     >>> import torch, flashladder_16                                        # NN: the step's number
     >>> torch.ops.flashladder_16.forward(q, k, v)                           # (batch, seq_len, n_heads, d_head)
     >>> torch.ops.flashladder_16.forward_out(q, k, v, out, config="(FP16, 128, 64, 64, 4): ...")
+    >>> torch.ops.flashladder_31.attention(q, k, v, causal=True)            # (out, lse), see flashladder.attention
     >>> flashladder_16.configurations()
 
 Without `config` the configuration tuned for q's GPU runs, by its compute capability.
@@ -45,11 +46,51 @@ def _forward_out_fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: to
     _check((q, k, v, out), config, out_given=True)
 
 
-def _check(tensors: tuple[torch.Tensor, ...], config: str, *, out_given: bool) -> None:
+def _attention_fake(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
+    config: str = "",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The results of `attention` without running it: out as `forward`, and lse, empty if nobody asked for it."""
+    out = q.new_empty(q.shape)
+    _check((q, k, v, out), config, causal, scale, return_lse, out_given=False, any_shape=True)
+    batch, seq_len, n_heads, _ = q.shape
+    return out, q.new_empty((batch, n_heads, seq_len) if return_lse else (0,), dtype=torch.float32)
+
+
+def _attention_out_fake(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor | None,
+    causal: bool = False,
+    scale: float | None = None,
+    config: str = "",
+) -> None:
+    """`attention_out` returns nothing: it writes to `out`, and to `lse` if that is given."""
+    tensors = (q, k, v, out) if lse is None else (q, k, v, out, lse)
+    _check(tensors, config, causal, scale, lse is not None, out_given=True, any_shape=True)
+
+
+def _check(
+    tensors: tuple[torch.Tensor, ...],
+    config: str,
+    causal: bool = False,
+    scale: float | None = None,
+    wants_lse: bool = False,
+    *,
+    out_given: bool,
+    any_shape: bool = False,
+) -> None:
     """The operator's own check of its arguments, on the shapes and strides of tensors that have no memory.
 
-    A symbolic dimension counts with its value in this trace, without a guard: the operator checks again when it runs.
-    If a symbol has no value yet, nothing is checked.
+    `tensors` are q, k, v, out and, if the caller gives it, lse. A symbolic dimension counts with its value in this
+    trace, without a guard: the operator checks again when it runs. If a symbol has no value yet, nothing is checked.
 
     Raises:
         ValueError: an argument breaks the kernel's contract, in the words of the operator.
@@ -74,6 +115,10 @@ def _check(tensors: tuple[torch.Tensor, ...], config: str, *, out_given: bool) -
         ["cuda" if tensor.device.type == "meta" else str(tensor.device) for tensor in tensors],
         out_given,
         config,
+        any_shape,
+        causal,
+        scale,
+        wants_lse,
     )
 
 
@@ -101,6 +146,8 @@ def _load() -> None:
         raise ImportError(f"{NAMESPACE}: torch could not load the library ({reason}); build it again") from error
     torch.library.register_fake(f"{NAMESPACE}::forward", _forward_fake)
     torch.library.register_fake(f"{NAMESPACE}::forward_out", _forward_out_fake)
+    torch.library.register_fake(f"{NAMESPACE}::attention", _attention_fake)
+    torch.library.register_fake(f"{NAMESPACE}::attention_out", _attention_out_fake)
 
 
 if NAMESPACE != "wheel_template":  # in the checkout this file is only the template

@@ -5,14 +5,16 @@ bits and still be right. So layouts differ between the tensors, and some reach p
 logits where an online softmax can go wrong. Everything around the inputs and O is NaN, so that a stray read or write
 shows.
 
-Tensors are (batch, seq_len, n_heads, d_head). A slice is (seq_len, d_head), of one sample and head.
+Tensors are (batch, rows, heads, d_head): Q and O have a row per query, K and V one per key. A slice is (rows, d_head),
+of one sample and head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 import math
 import mmap
 from types import MappingProxyType
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import D_HEAD, KernelConfig
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 
 if TYPE_CHECKING:
     import torch
@@ -45,6 +47,15 @@ LARGE_LOGITS = 30.0  # factor on Q: scores of about +-120, so that softmax is ne
 FAR_ROW = (1 << 29) + (1 << 20)  # bytes from row to row: four rows pass 2^31 bytes, eight 2^32; address space only
 EMULATED_RAGGED = ((1, 201, 2), (2, 384, 1), (1, 1, 2), (2, 17, 1), (1, 129, 3), (1, 1000, 1))  # batch, length, heads
 EMULATED_REPEATS = 2  # runs of the first case, equal bit for bit: the second run shows that no state is left over
+# Queries and keys of a sample, for kernels that take any: shorter and longer ones, and rows that see no key.
+GENERAL = (
+    *((1, 1), (17, 17), (129, 127), (127, 129), (128, 128), (1000, 129), (1, 1000), (128, 1000), (1000, 1000)),
+    *((129, 1), (1000, 17), (17, 4097), (4097, 128), (4097, 4097)),
+)
+EMULATED_GENERAL = ((1, 1), (17, 300), (129, 127), (300, 129), (260, 385), (1, 513), (385, 17))
+PROVEN_GENERAL = ((150, 300),)
+GROUPS = ((1, 1), (5, 1), (8, 2), (33, 11))  # heads of Q, and of K and V
+KINDS = ("normal", "rising", "falling", "overtaken before the last keys", "equal", "large logits")  # of their inputs
 BLOCK = 64  # keys per KV block of most kernels; the others take a divisor
 
 
@@ -53,7 +64,7 @@ class Case:
     """One input; its name is unique among a kernel's cases."""
 
     name: str
-    shape: Shape  # of all four tensors
+    shape: Problem
     view: View = "contiguous"  # how the tensors lie in memory
     scale: float = 1.0  # factor on Q
     seed: int = 0  # of the N(0, 1) draw
@@ -75,6 +86,7 @@ class Tensors:
     v: torch.Tensor
     out: torch.Tensor
     out_base: torch.Tensor
+    lse: torch.Tensor  # (batch, n_heads, seq_len), fp32; only kernels of general problems write it
 
     @property
     def poisoned(self) -> torch.Tensor:
@@ -88,11 +100,15 @@ class Tensors:
         import torch
 
         self.out_base.view(torch.int16).fill_(POISON)
+        self.lse.fill_(math.nan)
 
     @property
     def row_strides(self) -> set[int]:
         """Elements from one position to the next, of all four tensors."""
         return {int(tensor.stride(1)) for tensor in (self.q, self.k, self.v, self.out)}
+
+
+Sizes = tuple[int, int, int, int]  # of a tensor: batch, rows, heads, d_head
 
 
 class Layout(NamedTuple):
@@ -104,58 +120,68 @@ class Layout(NamedTuple):
     seq: int
     head: int
 
-    def end(self, shape: Shape) -> int:
-        """The offset after the last element."""
-        steps = (shape.batch - 1) * self.batch + (shape.seq_len - 1) * self.seq + (shape.n_heads - 1) * self.head
-        return self.offset + steps + shape.d_head
+    def end(self, sizes: Sizes) -> int:
+        """The offset after the last element of a tensor of these sizes."""
+        batch, rows, heads, d_head = sizes
+        return self.offset + (batch - 1) * self.batch + (rows - 1) * self.seq + (heads - 1) * self.head + d_head
+
+
+def sizes_of(shape: Problem) -> tuple[Sizes, ...]:
+    """The sizes of Q, K, V and O."""
+    return (shape.q_shape, shape.kv_shape, shape.kv_shape, shape.q_shape)
 
 
 def layouts(case: Case) -> tuple[Layout, ...]:
     """The layouts of Q, K, V and O."""
-    shape = case.shape
     if case.view in FAR:
         return tuple(_far(case, number) for number in range(4))
+    return tuple(_layout(case, number, sizes) for number, sizes in enumerate(sizes_of(case.shape)))
+
+
+def _layout(case: Case, number: int, sizes: Sizes) -> Layout:
+    """The layout of the tensor with this number."""
     if case.view in ("mixed", "mixed_slots"):
-        four = _mixed(shape) if case.view == "mixed" else _mixed_slots(shape)
-        turned = four[case.turn % 4 :] + four[: case.turn % 4]
-        return tuple(Layout(number, *one) for number, one in enumerate(turned))
-    d, row = shape.d_head, shape.n_heads * shape.d_head
-    plain = (shape.seq_len * row, row, d)
+        four = _mixed(sizes) if case.view == "mixed" else _mixed_slots(sizes)
+        return Layout(number, *four[(number + case.turn) % 4])
+    _, rows, heads, d = sizes
+    row = heads * d
+    plain = (rows * row, row, d)
     if case.view == "packed":
-        inputs = tuple(Layout(0, number * row, 3 * plain[0], 3 * row, d) for number in range(3))
-        return (*inputs, Layout(1, 0, *plain))
-    wide, longer = ((d, shape.seq_len * heads * d, heads * d, d) for heads in (FULL_HEADS, FULL_HEADS + 1))
+        return Layout(0, number * row, 3 * plain[0], 3 * row, d) if number < len(TENSORS) - 1 else Layout(1, 0, *plain)
+    wide, longer = ((d, rows * full * d, full * d, d) for full in (FULL_HEADS, FULL_HEADS + 1))
     if case.view == "one_off":
-        return tuple(Layout(number, *(longer if number == case.turn else wide)) for number in range(4))
+        return Layout(number, *(longer if number == case.turn else wide))
     one: Mapping[str, tuple[int, int, int, int]] = {
         "contiguous": (0, *plain),
-        "transposed": (0, plain[0], d, shape.seq_len * d),
+        "transposed": (0, plain[0], d, rows * d),
         "head_slice": wide,
-        "sliced": (32 * row, 2 * (shape.seq_len + 64) * row, row, d),
+        "sliced": (32 * row, 2 * (rows + 64) * row, row, d),
     }
-    return tuple(Layout(number, *one[case.view]) for number in range(4))
+    return Layout(number, *one[case.view])
 
 
-def _mixed(shape: Shape) -> tuple[tuple[int, int, int, int], ...]:
+def _mixed(sizes: Sizes) -> tuple[tuple[int, int, int, int], ...]:
     """Four offsets and strides of batch, row and head that all differ: contiguous, packed, head-major, sliced."""
-    d, row, rows = shape.d_head, shape.n_heads * shape.d_head, shape.seq_len
+    batch, rows, heads, d = sizes
+    row = heads * d
     wide = 2 * d + VECTOR  # every second head of rows that are 8 elements longer: multiples of 16 bytes, not of 128
     return (
         (VECTOR, rows * row, row, d),
-        (3 * d, 3 * rows * row, 3 * row, 3 * d),  # (batch, seq_len, n_heads, q k v, d_head)
-        (5 * VECTOR, rows * d, d, shape.batch * rows * d),  # (n_heads, batch, seq_len, d_head)
-        (32 * row + 7 * VECTOR, 2 * (rows + 64) * shape.n_heads * wide, shape.n_heads * wide, wide),
+        (3 * d, 3 * rows * row, 3 * row, 3 * d),  # (batch, rows, heads, q k v, d_head)
+        (5 * VECTOR, rows * d, d, batch * rows * d),  # (heads, batch, rows, d_head)
+        (32 * row + 7 * VECTOR, 2 * (rows + 64) * heads * wide, heads * wide, wide),
     )
 
 
-def _mixed_slots(shape: Shape) -> tuple[tuple[int, int, int, int], ...]:
+def _mixed_slots(sizes: Sizes) -> tuple[tuple[int, int, int, int], ...]:
     """As `_mixed`, but always with the row stride of `FULL_HEADS` heads that iteration 16 takes; at most 5 heads."""
-    d, row, rows = shape.d_head, FULL_HEADS * shape.d_head, shape.seq_len
+    batch, rows, _, d = sizes
+    row = FULL_HEADS * d
     return (
         (row + VECTOR, rows * row, row, d),
         (2 * row, (rows + 16) * row, row, 2 * d + VECTOR),
         (3 * VECTOR, 2 * rows * row, row, 3 * d),
-        (5 * VECTOR, (rows + 8) * row, row, shape.batch * (rows + 8) * row),
+        (5 * VECTOR, (rows + 8) * row, row, batch * (rows + 8) * row),
     )
 
 
@@ -184,25 +210,31 @@ def make_tensors(case: Case, dtype: str, device: str) -> Tensors:
     import torch
 
     shape, element = case.shape, torch_dtype(dtype)
-    sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
-    places = layouts(case)
+    sizes, places = sizes_of(shape), layouts(case)
     buffers = [_buffer(case, places, number, element, device) for number in range(places[-1].buffer + 1)]
-    views = [torch.as_strided(buffers[one.buffer], sizes, (*one[2:], 1), one.offset) for one in places]
+    views = [
+        torch.as_strided(buffers[one.buffer], own, (*one[2:], 1), one.offset)
+        for one, own in zip(places, sizes, strict=True)
+    ]
     generator = torch.Generator(device=device).manual_seed(case.seed)
     for view in views[:3]:
-        view.copy_(torch.randn(sizes, generator=generator, device=device, dtype=element))
+        view.copy_(torch.randn(view.shape, generator=generator, device=device, dtype=element))
     views[0].mul_(case.scale)
-    for number in range(shape.batch * shape.n_heads):
-        b, h = divmod(number, shape.n_heads)
-        q, k, v = (view[b, :, h] for view in views[:3])
+    group = shape.n_heads // shape.n_kv_heads
+    for number in range(shape.batch * shape.n_kv_heads):
+        b, h = divmod(number, shape.n_kv_heads)
+        q, k, v = (view[b, :, head] for view, head in zip(views, (h * group, h, h), strict=False))
         CONTENTS[case.contents[number % len(case.contents)]](Slice(q, k, v, generator))
+        for other in range(1, group):  # rows of its own, which see the same keys
+            views[0][b, :, h * group + other] = q.roll(other, 0)
     around = buffers[places[-1].buffer]
     if case.view in FAR:
         start = places[-1].offset - shape.d_head // SLOT
-        around = torch.as_strided(around, (*sizes[:3], SLOT * shape.d_head), (*places[-1][2:], 1), start)
+        around = torch.as_strided(around, (*sizes[3][:3], SLOT * shape.d_head), (*places[-1][2:], 1), start)
     if case.expanded:
-        views[1], views[2] = views[1][:, :, :1].expand(sizes), views[2][:1].expand(sizes)
-    tensors = Tensors(views[0], views[1], views[2], views[3], around)
+        views[1], views[2] = views[1][:, :, :1].expand(sizes[1]), views[2][:1].expand(sizes[2])
+    lse = torch.empty(shape.batch, shape.n_heads, shape.seq_len, device=device)
+    tensors = Tensors(views[0], views[1], views[2], views[3], around, lse)
     tensors.poison()
     return tensors
 
@@ -211,8 +243,8 @@ def _buffer(case: Case, places: tuple[Layout, ...], number: int, element: torch.
     """A buffer of NaN for the tensors with this number, with as much space after the last one as before the first."""
     import torch
 
-    mine = [one for one in places if one.buffer == number]
-    count = max(one.end(case.shape) for one in mine) + min(one.offset for one in mine)
+    mine = [(one, sizes) for one, sizes in zip(places, sizes_of(case.shape), strict=True) if one.buffer == number]
+    count = max(one.end(sizes) for one, sizes in mine) + min(one.offset for one, _ in mine)
     if case.view in FAR and device == "cpu":
         return _sparse(count, element)
     return torch.full((count,), math.nan, dtype=element, device=device)
@@ -449,19 +481,19 @@ _OTHERS = ("normal", *CONSTANT, *EDGES, *HEAVY, *LONE, *BESIDE, *ENDING)
 LOGITS = tuple(name for name in CONTENTS if name not in _OTHERS)
 
 
-def shape_of(seq_len: int) -> Shape:
+def shape_of(seq_len: int) -> Problem:
     """The grid's shape at this length: the batch is 16, then 8 at 8192 and 4 at 16384."""
-    return Shape(batch=BATCH.get(seq_len, 16), seq_len=seq_len, n_heads=N_HEADS, d_head=D_HEAD)
+    return Problem(batch=BATCH.get(seq_len, 16), seq_len=seq_len, n_heads=N_HEADS, d_head=D_HEAD)
 
 
-def on_grid(shape: Shape) -> bool:
+def on_grid(shape: Problem) -> bool:
     """Whether a shape is in the ladder's grid; a sweep may have other shapes of the same length."""
     return shape.seq_len in SEQ_LENS and shape == shape_of(shape.seq_len)
 
 
 def _case(name: str, batch: int, seq_len: int, heads: int = N_HEADS, view: View = "contiguous", **other: Any) -> Case:
     """A case whose name ends in its shape."""
-    size = Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=D_HEAD)
+    size = Problem(batch=batch, seq_len=seq_len, n_heads=heads, d_head=D_HEAD)
     return Case(f"{name} {batch}x{seq_len}x{heads}", size, view, seed=seq_len + heads, **other)
 
 
@@ -471,7 +503,7 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
     heavy = (256, 512, 1024) if config.heavy_rows else ()
     lengths = (512, 1024) if quick else SEQ_LENS
     ragged = () if config.multiples else RAGGED[:4] if quick else RAGGED
-    return (
+    square = (
         *(_case("ragged", 2, length, 3) for length in ragged),
         *(_case("grid", 2 if quick else BATCH.get(length, 16), length) for length in lengths),
         *(_case("small", 2, tile * blocks) for blocks in (1, 2, 3)),
@@ -495,6 +527,32 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
         *(_case("few tiles", *shape) for shape in config.few_tiles),
         *_extreme_few_tiles(config),
     )
+    return (*masked(square, config), *general_cases(config, GENERAL[:6] if quick else GENERAL, GROUPS))
+
+
+def masked(cases: Iterable[Case], config: KernelConfig) -> tuple[Case, ...]:
+    """The cases with the mask of a kernel."""
+    return tuple(replace(one, shape=one.shape.varied(mask=config.mask)) for one in cases)
+
+
+def general_cases(
+    config: KernelConfig, lengths: Sequence[tuple[int, int]], groups: Sequence[tuple[int, int]], **other: Any
+) -> tuple[Case, ...]:
+    """For kernels of general problems: each pair of lengths with each pair of head counts, and two kinds of inputs."""
+    found = []
+    for number, ((queries, keys), (heads, kv_heads)) in enumerate(product(lengths, groups)):
+        if not config.is_general:
+            break
+        shape = Problem(
+            batch=1 + number % 2, seq_len=queries, n_heads=heads, d_head=D_HEAD, kv_len=keys, n_kv_heads=kv_heads,
+            mask=config.mask,
+        )  # fmt: skip
+        kinds = KINDS[number % len(KINDS) :] + KINDS[: number % len(KINDS)]
+        for kind in (kinds[0], kinds[1 + number // len(KINDS) % (len(KINDS) - 1)]):
+            scale, contents = (LARGE_LOGITS, "normal") if kind == "large logits" else (1.0, kind)
+            name = f"{kind} {shape.batch}x{queries}:{keys}x{heads}:{kv_heads}"
+            found.append(Case(name, shape, scale=scale, seed=number, contents=(contents,), **other))
+    return tuple(found)
 
 
 def _extreme_few_tiles(config: KernelConfig, **other: Any) -> tuple[Case, ...]:
@@ -533,8 +591,9 @@ def emulator_cases(config: KernelConfig, row_stride: int = 0, *, quick: bool = F
     if ragged:  # one row short of a block: the missing row must not count as a key or in the maximum
         last = [case("ragged extreme logits", 2, tile * 2 - 1, slices, contents=LOGITS)]
     if quick:
-        return (main, case("transposed", 1, tile, 2, view="transposed"), *few[:1], *ragged[:2])
-    return (
+        square = (main, case("transposed", 1, tile, 2, view="transposed"), *few[:1], *ragged[:2])
+        return (*masked(square, config), *general_cases(config, GENERAL[1:2], GROUPS[2:3], repeats=1))
+    square = (
         main,
         *few,
         *ragged,
@@ -570,6 +629,7 @@ def emulator_cases(config: KernelConfig, row_stride: int = 0, *, quick: bool = F
         case("heavy rows beside flat ones", 1, 512, len(BESIDE), contents=BESIDE),
         *([case("heavy last key", 1, tile * 5 + 1, len(ENDING), contents=ENDING)] if ragged else ()),
     )
+    return (*masked(square, config), *general_cases(config, EMULATED_GENERAL, GROUPS[1:3], repeats=1))
 
 
 def proof_cases(config: KernelConfig, row_stride: int = 0) -> tuple[Case, ...]:
@@ -581,7 +641,8 @@ def proof_cases(config: KernelConfig, row_stride: int = 0) -> tuple[Case, ...]:
     length = max(config.B_r, config.B_c) * 3 - (0 if config.multiples else 7)
     view: View = "mixed_slots" if row_stride == FULL_HEADS * D_HEAD else "mixed"
     few = [_case("few tiles", *shape, repeats=1) for shape in config.few_tiles[:1]]
-    return (_case("proof", 2, length, len(PROVEN) // 2, view, repeats=1, contents=PROVEN), *few)
+    square = (_case("proof", 2, length, len(PROVEN) // 2, view, repeats=1, contents=PROVEN), *few)
+    return (*masked(square, config), *general_cases(config, PROVEN_GENERAL, GROUPS[2:3], repeats=1)[:1])
 
 
 def far_stride(count: int) -> int:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal
 from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.errors import FlashladderError, first_line
 from flashladder.ladder.config import KernelConfig
-from flashladder.problem import Shape
+from flashladder.problem import Mask, Problem
 from flashladder.results.schema import Accuracy, CaseResult, kernel_key
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ ALL_SLICES = 32  # cases with at most this many slices are compared in full
 BIAS_SHARE = 1 / 16  # unit roundoffs of mean signed error that a right kernel may have
 BIAS_PER_KEY = 2.0**-28  # what tensor cores may add to it, because they truncate each sum of 16 products at 2^-24
 BIAS_ERRORS = 6  # standard errors that it may have in addition
+LSE_ALLOWED = 1e-5  # relative error of the log-sum-exp
 ROW_BIAS_SHARE = 1 / 4  # unit roundoffs: RMS over a slice's rows of the error that is common to a row
+RIGHT_ROW_BIAS = 0.14  # unit roundoffs: that RMS in a right kernel, about
 ENOUGH_ROWS = 64  # slices with fewer rows have their RMS taken together
 
 Run = Callable[..., object]
@@ -57,6 +59,7 @@ class Expected:
     # be lucky with the few large ones). If V is constant: one unit roundoff of the constant.
     max_allowed: torch.Tensor
     rms_allowed: float  # relative RMS error, one unit roundoff
+    lse: torch.Tensor  # (n, seq_len), fp64: the logarithm of each row's sum of exponentials; -inf without a key
 
 
 @dataclass
@@ -68,17 +71,18 @@ class References:
     def expected(self, case: Case, dtype: str, tensors: Tensors) -> Expected:
         """The reference of this case."""
         if (case, dtype) not in self.known:
-            self.known[case, dtype] = expect(tensors, dtype, compared_slices(case.shape, case.seed))
+            slices = compared_slices(case.shape, case.seed)
+            self.known[case, dtype] = expect(tensors, dtype, slices, case.shape.mask)
         return self.known[case, dtype]
 
 
-def choose_slices(shape: Shape, seed: int, count: int) -> tuple[tuple[int, int], ...]:
+def choose_slices(shape: Problem, seed: int, count: int) -> tuple[tuple[int, int], ...]:
     """`count` random (batch, head) slices, or all if there are fewer."""
     every = [(b, h) for b in range(shape.batch) for h in range(shape.n_heads)]
     return tuple(sorted(random.Random(seed).sample(every, min(len(every), count))))  # noqa: S311 - nothing secret
 
 
-def compared_slices(shape: Shape, seed: int) -> tuple[tuple[int, int], ...]:
+def compared_slices(shape: Problem, seed: int) -> tuple[tuple[int, int], ...]:
     """The slices that a case compares: up to `ALL_SLICES` all, else each head once, with the first and last sample."""
     if shape.batch * shape.n_heads <= ALL_SLICES:
         return choose_slices(shape, seed, ALL_SLICES)
@@ -88,11 +92,11 @@ def compared_slices(shape: Shape, seed: int) -> tuple[tuple[int, int], ...]:
     return tuple(sorted((samples[number % shape.batch], head) for number, head in enumerate(heads)))
 
 
-def gather(tensor: torch.Tensor, slices: Sequence[tuple[int, int]]) -> torch.Tensor:
-    """The (batch, head) slices of a (B, S, H, D) tensor, stacked to (n, S, D)."""
+def gather(tensor: torch.Tensor, slices: Sequence[tuple[int, int]], group: int = 1) -> torch.Tensor:
+    """The (batch, head) slices of a (B, S, H, D) tensor, stacked to (n, S, D); `group` heads of Q read one of K."""
     import torch
 
-    return torch.stack([tensor[b, :, h] for b, h in slices])
+    return torch.stack([tensor[b, :, h // group] for b, h in slices])
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -102,32 +106,51 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(one.view(torch.int16), other.view(torch.int16))
 
 
-def attention_fp64(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """``softmax(q k^T / sqrt(D)) v`` of (n, S, D) tensors in fp64, `CHUNK` query rows at a time."""
+def attention_fp64(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Mask = "none"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``softmax(q k^T / sqrt(D)) v`` of (n, S, D) slices in fp64 and the log-sum-exp (n, S), `CHUNK` rows at a time.
+
+    A row that sees no key has output 0 and log-sum-exp -inf.
+    """
     import torch
 
     scale = 1.0 / math.sqrt(q.shape[-1])
-    outputs = []
+    beyond = k.shape[1] - q.shape[1] + 1  # keys that query 0 sees under a causal mask
+    column = torch.arange(k.shape[1], device=q.device)
+    outputs, sums = [], []
     for one_q, one_k, one_v in zip(q, k, v, strict=True):
         keys, values = one_k.double().T, one_v.double()
-        rows = [torch.softmax((chunk.double() @ keys) * scale, dim=-1) @ values for chunk in one_q.split(CHUNK)]
-        outputs.append(torch.cat(rows))
-    return torch.stack(outputs)
+        for start in range(0, q.shape[1], CHUNK):
+            scores = (one_q[start : start + CHUNK].double() @ keys) * scale
+            if mask == "causal":
+                row = torch.arange(start, start + len(scores), device=q.device)
+                scores.masked_fill_(column >= row[:, None] + beyond, -math.inf)
+            sums.append(torch.logsumexp(scores, dim=-1))
+            outputs.append(torch.exp(scores - sums[-1].clamp(min=-1e300)[:, None]) @ values)
+    return torch.cat(outputs).view(q.shape), torch.cat(sums).view(q.shape[:2])
 
 
-def attention_torch16(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+def attention_torch16(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Mask = "none") -> torch.Tensor:
     """Torch's flash attention in the inputs' 16-bit dtype, on (n, S, D) slices.
 
-    Torch's "math" backend computes in fp32, which no 16-bit tensor-core kernel can match.
+    Torch's "math" backend computes in fp32, which no 16-bit tensor-core kernel can match. Its causal mask begins at the
+    top left. So queries are added in front, or those without a key are left out, until there are as many as keys.
     """
+    import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
+    causal, rows, more = mask == "causal", q.shape[1], k.shape[1] - q.shape[1]
+    if causal:
+        q = torch.cat((q.new_zeros(q.shape[0], max(more, 0), q.shape[2]), q[:, max(-more, 0) :]), dim=1)
+    q, k, v = (tensor.unsqueeze(1) for tensor in (q, k, v))
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        return scaled_dot_product_attention(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)).squeeze(1)
+        found = scaled_dot_product_attention(q, k, v, is_causal=causal).squeeze(1)
+    return torch.cat((found.new_zeros(found.shape[0], max(-more, 0), found.shape[2]), found), dim=1)[:, -rows:]
 
 
-def expect(tensors: Tensors, dtype: str, slices: tuple[tuple[int, int], ...]) -> Expected:
+def expect(tensors: Tensors, dtype: str, slices: tuple[tuple[int, int], ...], mask: Mask = "none") -> Expected:
     """Computes the reference on `slices` and the errors that it allows.
 
     Raises:
@@ -136,9 +159,10 @@ def expect(tensors: Tensors, dtype: str, slices: tuple[tuple[int, int], ...]) ->
     import torch
 
     roundoff = UNIT_ROUNDOFF[dtype]
-    q, k, v = (gather(tensor, slices) for tensor in (tensors.q, tensors.k, tensors.v))
-    exact = attention_fp64(q, k, v)
-    error = (attention_torch16(q, k, v).double() - exact).abs().amax(dim=(1, 2))
+    group = tensors.q.shape[2] // tensors.k.shape[2]
+    q, k, v = gather(tensors.q, slices), gather(tensors.k, slices, group), gather(tensors.v, slices, group)
+    exact, lse = attention_fp64(q, k, v, mask)
+    error = (attention_torch16(q, k, v, mask).double() - exact).abs().amax(dim=(1, 2))
     largest = exact.abs().amax(dim=(1, 2))
     constant = (v == v[:, :1]).all(dim=2).all(dim=1)
     if not bool((error.isfinite() | constant).all()):
@@ -150,7 +174,20 @@ def expect(tensors: Tensors, dtype: str, slices: tuple[tuple[int, int], ...]) ->
         unit=torch.where(constant[:, None, None], v[:, :1].double().abs(), 1.0),
         max_allowed=torch.where(constant, roundoff, torch.maximum(2.0 * error, roundoff * largest)),
         rms_allowed=roundoff,
+        lse=lse,
     )
+
+
+def lse_error(lse: torch.Tensor, expected: Expected) -> float:
+    """The largest error of the log-sum-exp (B, H, S) on the slices of the reference, relative to its size or to 1.
+
+    Infinite if a row without a key has another value than -inf, NaN if a value is NaN.
+    """
+    import torch
+
+    found = torch.stack([lse[b, h] for b, h in expected.slices]).double()
+    error = (found - expected.lse).abs() / expected.lse.abs().clamp(min=1.0)
+    return float(torch.where(found == expected.lse, 0.0, error).max())
 
 
 def accuracy(out: torch.Tensor, expected: Expected) -> Accuracy:
@@ -168,8 +205,14 @@ def accuracy(out: torch.Tensor, expected: Expected) -> Accuracy:
         max_error=_finite(float(largest[worst])), max_allowed=float(expected.max_allowed[worst]),
         rms_error=_finite(relative), rms_allowed=expected.rms_allowed, finite=bool(torch.isfinite(out).all()),
         bias=_finite(bias), bias_allowed=_finite(bias_allowed), row_bias=_finite(row_bias),
-        row_bias_allowed=ROW_BIAS_SHARE * expected.rms_allowed,
+        row_bias_allowed=_row_bias_share(expected.output.shape) * expected.rms_allowed,
     )  # fmt: skip
+
+
+def _row_bias_share(shape: Sequence[int]) -> float:
+    """The allowed RMS by row, in unit roundoffs; of few rows, up to `BIAS_ERRORS` standard errors above the usual."""
+    rows = shape[1] if shape[1] >= ENOUGH_ROWS else shape[0] * shape[1]
+    return max(ROW_BIAS_SHARE, RIGHT_ROW_BIAS * math.sqrt(1 + BIAS_ERRORS * math.sqrt(2 / rows)))
 
 
 def _finite(error: float) -> float | None:
@@ -195,6 +238,8 @@ def _bias(found: torch.Tensor, expected: Expected) -> tuple[float, float, float]
     different contents: an error in one of four slices would be half as large in all. Slices of fewer than `ENOUGH_ROWS`
     rows are taken together.
     """
+    import torch
+
     weight = expected.output.abs() / expected.unit
     signed = expected.output.sign() * (found - expected.rounded.double()) / expected.unit
     total = float(weight.sum())
@@ -202,14 +247,18 @@ def _bias(found: torch.Tensor, expected: Expected) -> tuple[float, float, float]
     rest = signed - bias * weight
     variance = float(rest.sum(dim=2).square().sum() + rest.sum(dim=1).square().sum())
     floor = BIAS_SHARE * expected.rms_allowed + BIAS_PER_KEY * found.shape[1]
-    rows = (signed.sum(dim=2) / weight.sum(dim=2)).square()
+    # a row without a key has no error that is relative to its size
+    rows = torch.where(weight.sum(dim=2) > 0, signed.sum(dim=2) / weight.sum(dim=2), 0.0).square()
     by_row = float(rows.mean(dim=1).max().sqrt()) if rows.shape[1] >= ENOUGH_ROWS else float(rows.mean().sqrt())
     return bias, floor + BIAS_ERRORS * math.sqrt(variance) / total, by_row
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A kernel under test, `run(q, k, v, out, short_form)`; it takes only `row_stride` (elements), or any if 0."""
+    """A kernel under test, ``run(q, k, v, out, short_form)``, with ``lse=`` besides if it takes general problems.
+
+    It takes only `row_stride` (elements), or any if 0.
+    """
 
     iteration: int
     config: KernelConfig
@@ -248,7 +297,8 @@ def check_case(
 def _launch(subject: Subject, tensors: Tensors) -> None:
     import torch
 
-    subject.run(tensors.q, tensors.k, tensors.v, tensors.out, subject.config.short_form())
+    more = {"lse": tensors.lse} if subject.config.is_general else {}
+    subject.run(tensors.q, tensors.k, tensors.v, tensors.out, subject.config.short_form(), **more)
     if tensors.out.is_cuda:
         torch.cuda.synchronize()  # raises an illegal access here, not in a later call
 
@@ -295,7 +345,13 @@ def _check_run(
             f"mean error away from zero {found.bias:+.3g} (allowed {found.bias_allowed:.3g}), "
             f"by row {found.row_bias:.3g} (allowed {found.row_bias_allowed:.3g})"
         ), found
-    return _check_repeats(subject, tensors, first, repeats), found
+    wrong = _check_lse(subject, case, tensors, references) if subject.config.is_general else None
+    return wrong or _check_repeats(subject, tensors, first, repeats), found
+
+
+def _check_lse(subject: Subject, case: Case, tensors: Tensors, references: References) -> str | None:
+    error = lse_error(tensors.lse, references.expected(case, subject.config.dtype, tensors))
+    return None if error <= LSE_ALLOWED else f"log-sum-exp: relative error {error:.3g} (allowed {LSE_ALLOWED:.3g})"
 
 
 def _check_repeats(subject: Subject, tensors: Tensors, first: torch.Tensor, repeats: int) -> str | None:

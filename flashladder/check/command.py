@@ -194,7 +194,10 @@ def emulated_run(iteration: Iteration, *, already_watched: Collection[str] = ())
     """
     longest = dict[tuple[str, int], int]()  # (short form, CTAs per tile) to the most KV blocks of a watched launch
 
-    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str) -> None:
+    def run(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str,
+        lse: torch.Tensor | None = None,
+    ) -> None:  # fmt: skip
         config = KernelConfig.parse(short_form)
         kernel = kernel_of(iteration, config)
         tensors = as_arrays(q, k, v, out)
@@ -204,13 +207,17 @@ def emulated_run(iteration: Iteration, *, already_watched: Collection[str] = ())
             raise ValueError(str(error)) from error
         hazards = ptxemu.Hazards()
         ctas_per_tile = prod(iteration.family.launch(config, tensors, MULTIPROCESSORS).cluster)
-        blocks, tiles = -(-q.shape[1] // config.B_c), q.shape[0] * q.shape[2] * -(-q.shape[1] // config.B_r)
+        blocks, tiles = -(-k.shape[1] // config.B_c), q.shape[0] * q.shape[2] * -(-q.shape[1] // config.B_r)
         known = sys.maxsize if short_form in already_watched else longest.get((short_form, ctas_per_tile), 0)
         observers = (hazards,) if blocks > known else ()
         longest[short_form, ctas_per_tile] = max(blocks, known)
         try:
             multiprocessors = max(FEW, -(-tiles // MOST_TILES)) if ctas_per_tile == 1 else MULTIPROCESSORS
-            forward(iteration, config, tensors, kernel=kernel, observers=observers, multiprocessors=multiprocessors)
+            sums = None if lse is None else lse.numpy()
+            forward(
+                iteration, config, tensors, lse=sums, kernel=kernel, observers=observers,
+                multiprocessors=multiprocessors,
+            )  # fmt: skip
         except failures() as error:
             if getattr(error, "kind", "") in NO_VERDICT:
                 where = f"iteration {iteration.description}"

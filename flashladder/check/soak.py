@@ -44,7 +44,7 @@ from flashladder.gpu.device import Device, origin
 from flashladder.ladder.config import D_HEAD
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import Dtype
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.files import OTHER_FILE, load_as, write_result
 from flashladder.results.schema import Beside, FarRows, Hammered, Kernel, SoakResult
 
@@ -74,12 +74,12 @@ SMALL_SIZES = ((1, 1, 2), (3, 129, 1), (1, 512, 2), (2, 1000, 3))  # batch, seq_
 # The last row of 131,073 is alone in its tile. (4, 262144, 16) has 2^31 elements; the last has 2^32 plus one sample.
 LONG_SIZES = ((1, 65_537, 2), (1, 131_073, 1), (1, 262_144, 2), (1, 262_143, 1), (4, 262_144, 16), (2049, 1024, 16))
 SMALL_SHAPES, LONG_SHAPES = (
-    tuple(Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=D_HEAD) for batch, seq_len, heads in sizes)
+    tuple(Problem(batch=batch, seq_len=seq_len, n_heads=heads, d_head=D_HEAD) for batch, seq_len, heads in sizes)
     for sizes in (SMALL_SIZES, LONG_SIZES)
 )
 
 
-def described(shape: Shape) -> str:
+def described(shape: Problem) -> str:
     """``B=1, S=512, H=2``."""
     return f"B={shape.batch}, S={shape.seq_len}, H={shape.n_heads}"
 
@@ -214,7 +214,7 @@ class Load:
         )  # fmt: skip
 
 
-def hammer(subject: Subject, shape: Shape, launches: int, gpu: Gpu) -> Hammered:
+def hammer(subject: Subject, shape: Problem, launches: int, gpu: Gpu) -> Hammered:
     """Launches one kernel `launches` times at one shape; all outputs must equal the first bit for bit."""
     config, form = subject.config, subject.config.short_form()
     tensors = make_tensors(Case(f"soak {shape.seq_len}", shape, seed=shape.seq_len), config.dtype, gpu.device)
@@ -265,7 +265,7 @@ def chosen_rows(seq_len: int) -> tuple[int, ...]:
     return tuple(sorted(row for row in {0, 1, 63, 64, 127, 128} | around | near_end if 0 <= row < seq_len))
 
 
-def chosen_slices(shape: Shape) -> tuple[tuple[int, int], ...]:
+def chosen_slices(shape: Problem) -> tuple[tuple[int, int], ...]:
     """At most `MOST_SLICES`: the first, the last, and those where an element or byte index passes 2^31 or 2^32."""
     last_sample, last_head = shape.batch - 1, shape.n_heads - 1
     chosen = [(last_sample, last_head), (0, 0), (last_sample, 0)]
@@ -275,7 +275,7 @@ def chosen_slices(shape: Shape) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(list(dict.fromkeys(chosen))[:MOST_SLICES]))
 
 
-def run_large(subject: Subject, shape: Shape, gpu: Gpu) -> FarRows:
+def run_large(subject: Subject, shape: Problem, gpu: Gpu) -> FarRows:
     """Compares some rows of a kernel with fp64 at a long or large shape; `FlashladderError` if the GPU is too small."""
     import torch
 
@@ -319,7 +319,7 @@ def _errors(
     for one in slices:
         q, out = (_rows(tensor, [one], rows) for tensor in (tensors.q, tensors.out))
         k, v = (reference.gather(tensor, [one]) for tensor in (tensors.k, tensors.v))
-        exact = reference.attention_fp64(q, k, v)
+        exact, _ = reference.attention_fp64(q, k, v)
         mine, theirs = (each.double() - exact for each in (out, reference.attention_torch16(q, k, v)))
         size, largest = float(exact.square().mean().sqrt()), float(exact.abs().max())
         allowed = max(2 * float(theirs.abs().max()), roundoff * largest) + truncation * largest

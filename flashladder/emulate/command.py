@@ -41,7 +41,7 @@ from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-from flashladder.problem import Shape
+from flashladder.problem import Mask, Problem
 import ptxemu
 from ptxemu import MEMORY_BUDGET, Array, parse_bytes
 
@@ -77,7 +77,7 @@ class Emulation:
 
     iteration: Iteration
     config: KernelConfig
-    shape: Shape
+    shape: Problem
     result: ptxemu.Result
     errors: Errors
     counters: ptxemu.Counters
@@ -98,7 +98,7 @@ class Emulation:
 def emulate(
     iteration: Iteration,
     config: KernelConfig,
-    shape: Shape,
+    shape: Problem,
     *,
     hazards: bool = False,
     seed: int = 0,
@@ -135,13 +135,13 @@ def emulate(
             )  # fmt: skip
 
     result = run(counters, f"emulate {iteration.description}")
-    errors = distance(*tensors, UNIT_ROUNDOFF[config.dtype], progress=progress)
+    errors = distance(*tensors, UNIT_ROUNDOFF[config.dtype], shape.mask, progress=progress)
     if races is not None:
         run(races, "look for races")
     return Emulation(iteration, config, shape, result, errors, counters, races, math.prod(launch.cluster))
 
 
-def require_fits(iteration: Iteration, config: KernelConfig, shape: Shape) -> None:
+def require_fits(iteration: Iteration, config: KernelConfig, shape: Problem) -> None:
     """Checks a shape; `FlashladderError`: too many heads, a length that the tiles do not divide, too large tensors."""
     row_stride = iteration.row_stride
     widest = row_stride // shape.d_head if row_stride else shape.n_heads
@@ -149,22 +149,28 @@ def require_fits(iteration: Iteration, config: KernelConfig, shape: Shape) -> No
         what = f"too many heads for iteration {iteration.description}, whose row stride of {row_stride} is compiled in"
         raise FlashladderError(what, expected=f"at most {widest}", found=shape.n_heads)
     require_length(config, shape.seq_len)
-    n_bytes = 4 * ELEMENT * shape.batch * shape.seq_len * widest * shape.d_head
+    if refused := config.refuses(shape):
+        what = f"iteration {iteration.description} does not compute this: {refused}"
+        raise FlashladderError(what, hint="iterations from 29 on take other lengths and head counts, from 31 on a mask")
+    rows = 2 * shape.seq_len * widest + 2 * shape.kv_len * (widest if shape.is_square else shape.n_kv_heads)
+    n_bytes = ELEMENT * shape.batch * rows * shape.d_head
     if n_bytes > LARGEST:
         expected = f"at most {LARGEST >> 30} GiB"
         raise FlashladderError("the tensors are too large to emulate", expected=expected, found=f"{n_bytes} bytes")
 
 
-def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float, *, progress: bool = False) -> Errors:
+def distance(
+    q: Array, k: Array, v: Array, out: Array, roundoff: float, mask: Mask = "none", *, progress: bool = False
+) -> Errors:
     """Compares O with an fp64 reference, in pieces of one head and some query rows (`SCORES`), with a progress bar."""
     batches, seq_len, n_heads, _ = q.shape
-    n_rows = max(1, SCORES // seq_len)
+    n_rows, group = max(1, SCORES // k.shape[1]), n_heads // k.shape[2]
     largest = squares = reference = 0.0
     with ticking("compare with fp64", "rows", lambda: batches * seq_len * n_heads, shown=progress) as tick:
         for batch, head, start in product(range(batches), range(n_heads), range(0, seq_len, n_rows)):
-            keys = (slice(batch, batch + 1), slice(None), slice(head, head + 1))
-            rows = (keys[0], slice(start, start + n_rows), keys[2])
-            exact = attention_fp64(q[rows], k[keys], v[keys])
+            keys = (slice(batch, batch + 1), slice(None), slice(head // group, head // group + 1))
+            rows = (keys[0], slice(start, start + n_rows), slice(head, head + 1))
+            exact = attention_fp64(q[rows], k[keys], v[keys], mask=mask, first=start, queries=seq_len)
             error = out[rows].astype(np.float64) - exact
             largest = float(np.maximum(largest, np.abs(error).max()))  # keeps NaN, unlike max()
             squares += float(np.square(error).sum())
@@ -186,10 +192,10 @@ class LaunchOptions:
     config: str | None = None
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> Problem:
         """Of Q, K, V and O; raises `FlashladderError` for a size that no launch has."""
         batch, n_heads = within("batch", self.batch, most=AXIS), within("heads", self.heads, most=AXIS)
-        return Shape(batch=batch, seq_len=within("seq-len", self.seq_len), n_heads=n_heads, d_head=D_HEAD)
+        return Problem(batch=batch, seq_len=within("seq-len", self.seq_len), n_heads=n_heads, d_head=D_HEAD)
 
 
 @dataclass(frozen=True)
@@ -202,12 +208,28 @@ class Options(LaunchOptions):
     memory_budget: str = "1GiB"
     seed: int = 0
     json: bool = False
+    kv_len: int | None = None
+    kv_heads: int | None = None
+    causal: bool = False
+
+    @property
+    def shape(self) -> Problem:
+        """What the launch computes; raises `FlashladderError` for a size that no launch has."""
+        square = super().shape
+        keys = square.seq_len if self.kv_len is None else within("kv-len", self.kv_len)
+        kv_heads = square.n_heads if self.kv_heads is None else within("kv-heads", self.kv_heads)
+        if square.n_heads % kv_heads:
+            raise FlashladderError("--kv-heads", expected=f"a divisor of --heads {square.n_heads}", found=kv_heads)
+        mask: Mask = "causal" if self.causal else "none"
+        return Problem(**square.model_dump(), kv_len=keys, n_kv_heads=kv_heads, mask=mask)
 
 
 def render(found: Emulation, *, counters: bool) -> str:
     """The screen, with `counters` or without, and with the hazards if there was a search for them."""
     config, shape, iteration, errors = found.config, found.shape, found.iteration, found.errors
     size = f"batch {shape.batch}, seq_len {shape.seq_len}, heads {shape.n_heads}, d_head {shape.d_head}"
+    if not shape.is_square:
+        size = f"{size}; kv_len {shape.kv_len}, kv_heads {shape.n_kv_heads}, mask {shape.mask}"
     warps, shared, blocks = config.n_threads // 32, config.smem_bytes >> 10, found.result.blocks
     sharing = f", {found.sharing} to a tile" if found.sharing > 1 else ""
     ctas = f"{blocks} CTA{'s' if blocks > 1 else ''} of {warps} warps{sharing}, {shared} KiB of shared memory each"
@@ -254,16 +276,25 @@ def as_json(found: Emulation, *, counters: bool) -> str:
     return dump_json(facts).rstrip()
 
 
-def expected_instructions(iteration: Iteration, config: KernelConfig, shape: Shape) -> int:
+def mask_of(iteration: Iteration, shape: Problem) -> Mask:
+    """The mask of the kernel for a problem; a mask that the iteration does not know is an error."""
+    known = iteration.family.masks(iteration.parts)
+    if shape.mask not in known:
+        what, hint = f"iteration {iteration.description} has no causal mask", "from iteration 31 on there is one"
+        raise FlashladderError(what, expected=f"the mask {' or '.join(known)}", found=shape.mask, hint=hint)
+    return shape.mask
+
+
+def expected_instructions(iteration: Iteration, config: KernelConfig, shape: Problem) -> int:
     """Warp instructions of a forward pass, extrapolated from one or two short runs on one head."""
 
-    def warps(shape: Shape) -> int:
+    def warps(shape: Problem) -> int:
         sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
         return math.prod(iteration.family.grid(config, sizes)) * config.n_threads // 32
 
     def per_warp(seq_len: int) -> float:
         counts: list[int] = []
-        shape = Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=config.d_head)
+        shape = Problem(batch=1, seq_len=seq_len, n_heads=1, d_head=config.d_head)
         forward(iteration, config, make_tensors(iteration, config, shape), progress=counts.append)
         return sum(counts) / warps(shape)
 
@@ -314,7 +345,7 @@ def run(options: Options) -> int:
     with judged(options.iteration, "a smaller shape, or a smaller --memory-budget"):
         found = emulate(
             iteration,
-            one_config(iteration, options.config, options.dtype or ""),
+            one_config(iteration, options.config, options.dtype or "", mask_of(iteration, shape)),
             shape,
             hazards=options.hazards,
             seed=within("seed", options.seed, least=0),

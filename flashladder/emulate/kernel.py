@@ -31,7 +31,7 @@ from flashladder.machine_code.flow import Regions, regions_of
 from flashladder.machine_code.sass import Sass, disassemble
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
-from flashladder.problem import Shape
+from flashladder.problem import Mask, Problem
 import ptxemu
 from ptxemu import MEMORY_BUDGET, Access, Array, Machine, Observer, Step, pack
 
@@ -51,35 +51,46 @@ def kernel_of(iteration: Iteration, config: KernelConfig, kernels: Path = KERNEL
     return ptxemu.load(path, path=relative(path)).kernel(KERNEL)
 
 
-def make_inputs(shape: tuple[int, int, int, int], dtype: str, seed: int = 0) -> tuple[Array, Array, Array]:
-    """Q, K and V drawn from N(0, 1); (batch, seq_len, n_heads, d_head) each."""
-    rng = np.random.default_rng(seed)
-    q, k, v = (rng.standard_normal(shape, dtype=np.float32).astype(NUMPY_DTYPES[dtype]) for _ in range(3))
+def make_inputs(
+    q_shape: tuple[int, int, int, int], kv_shape: tuple[int, int, int, int], dtype: str, seed: int = 0
+) -> tuple[Array, Array, Array]:
+    """Q, K and V drawn from N(0, 1)."""
+    rng, shapes = np.random.default_rng(seed), (q_shape, kv_shape, kv_shape)
+    q, k, v = (rng.standard_normal(shape, dtype=np.float32).astype(NUMPY_DTYPES[dtype]) for shape in shapes)
     return q, k, v
 
 
 def make_tensors(
-    iteration: Iteration, config: KernelConfig, shape: Shape, seed: int = 0
+    iteration: Iteration, config: KernelConfig, shape: Problem, seed: int = 0
 ) -> tuple[Array, Array, Array, Array]:
     """Q, K, V drawn from N(0, 1) and an O full of NaN; for a fixed row stride, the first heads of wider tensors."""
-    full = _allocated(iteration, shape)
-    q, k, v = make_inputs(full, config.dtype, seed)
-    out = np.full(full, np.nan, dtype=q.dtype)
-    heads = (..., slice(0, shape.n_heads), slice(None))
-    return q[heads], k[heads], v[heads], out[heads]
+    q_full, kv_full = _allocated(iteration, shape.q_shape), _allocated(iteration, shape.kv_shape)
+    q, k, v = make_inputs(q_full, kv_full, config.dtype, seed)
+    out = np.full(q_full, np.nan, dtype=q.dtype)
+    q_heads, kv_heads = ((..., slice(0, heads), slice(None)) for heads in (shape.n_heads, shape.n_kv_heads))
+    return q[q_heads], k[kv_heads], v[kv_heads], out[q_heads]
 
 
-def _allocated(iteration: Iteration, shape: Shape) -> tuple[int, int, int, int]:
-    """The shape of the tensors in memory, which is wider than `shape` for an iteration with a fixed row stride."""
-    return shape.batch, shape.seq_len, max(iteration.row_stride // shape.d_head, shape.n_heads), shape.d_head
+def _allocated(iteration: Iteration, shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    """The shape of a tensor in memory, which is wider than `shape` for an iteration with a fixed row stride."""
+    batch, rows, heads, d_head = shape
+    return batch, rows, max(iteration.row_stride // d_head, heads), d_head
 
 
-def attention_fp64(q: Array, k: Array, v: Array) -> Array:
-    """``softmax(q k^T / sqrt(D)) v`` in fp64, (batch, seq_len, n_heads, d_head)."""
+def attention_fp64(q: Array, k: Array, v: Array, *, mask: Mask = "none", first: int = 0, queries: int = 0) -> Array:
+    """``softmax(q k^T / sqrt(D)) v`` in fp64, (batch, seq_len, n_heads, d_head).
+
+    Under a causal mask, `q` are rows `first` and following of so many `queries`; 0: `q` are all. A row that sees no key
+    gives 0.
+    """
     q64, k64, v64 = (tensor.astype(np.float64).transpose(0, 2, 1, 3) for tensor in (q, k, v))
     scores = q64 @ k64.swapaxes(2, 3) / np.sqrt(q.shape[-1])
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    output: Array = (weights / weights.sum(axis=-1, keepdims=True)) @ v64
+    if mask == "causal":
+        seen = first + np.arange(q.shape[1]) + k.shape[1] - (queries or q.shape[1]) + 1  # keys of each row
+        scores = np.where(np.arange(k.shape[1]) < seen[:, None], scores, -np.inf)
+    weights = np.exp(scores - np.maximum(scores.max(axis=-1, keepdims=True), np.finfo(np.float64).min))
+    sums = weights.sum(axis=-1, keepdims=True)
+    output: Array = (weights / np.where(sums > 0, sums, 1)) @ v64
     return output.transpose(0, 2, 1, 3)
 
 
@@ -88,6 +99,7 @@ def forward(
     config: KernelConfig,
     tensors: tuple[Array, Array, Array, Array],
     *,
+    lse: Array | None = None,
     kernel: ptxemu.Kernel | None = None,
     observers: Sequence[Observer] = (),
     memory_budget: int = MEMORY_BUDGET,
@@ -101,7 +113,8 @@ def forward(
     Args:
         iteration: whose kernel runs.
         config: one of its configurations; decides the dtype.
-        tensors: Q, K, V and O, all of one shape.
+        tensors: Q, K, V and O; all of one shape, except for kernels of general problems.
+        lse: where these write the log-sum-exp, fp32 (batch, n_heads, seq_len); None: nowhere.
         kernel: another kernel with the same parameters (a mutant), instead of the iteration's own.
         observers: counters, race detector.
         memory_budget: bytes of a slice, see `ptxemu.Kernel.launch`.
@@ -115,7 +128,7 @@ def forward(
         EmulationError: the kernel does something it may not.
     """
     require(iteration, config, tensors)
-    launch = iteration.family.launch(config, tensors, multiprocessors)
+    launch = iteration.family.launch(config, tensors, multiprocessors, lse)
     return (kernel or kernel_of(iteration, config)).launch(
         launch.ctas(multiprocessors),
         launch.block,
@@ -160,7 +173,9 @@ def require(iteration: Iteration, config: KernelConfig, tensors: Sequence[Array]
     q = tensors[0]
     for name, tensor in zip(("q", "k", "v", "out"), tensors, strict=True):
         _require(tensor.ndim == 4, name, "4 dimensions (batch, seq_len, n_heads, d_head)", tensor.ndim)
-        _require(tensor.shape == q.shape, name, f"q's shape {q.shape}", tensor.shape)
+        free = config.is_general and name in ("k", "v")
+        expected = (q.shape[0], *tensors[1].shape[1:]) if free else q.shape
+        _require(tensor.shape == expected, name, f"the shape {expected}", tensor.shape)
         _require(tensor.dtype.itemsize == ELEMENT, name, "16-bit elements", tensor.dtype)
         _require(tensor.shape[3] == config.d_head, name, f"d_head {config.d_head}", tensor.shape[3])
         *strides, last = (stride // ELEMENT for stride in tensor.strides)
@@ -169,6 +184,8 @@ def require(iteration: Iteration, config: KernelConfig, tensors: Sequence[Array]
         _require(not any(one % VECTOR for one in used), name, "strides that are multiples of 8 elements", used)
         row, wanted = strides[1], iteration.row_stride
         _require(wanted in (0, row), name, f"a row stride of {wanted} elements (it is compiled in)", row)
+    heads, kv_heads = q.shape[2], tensors[1].shape[2]
+    _require(heads % kv_heads == 0, "k", f"a number of heads that divides {heads}", kv_heads)
     require_length(config, q.shape[1])
 
 
@@ -184,7 +201,7 @@ def version(*more: Path) -> str:
     return sha256("".join(sha256(path.read_bytes()) for path in files) + np.__version__)
 
 
-def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape) -> tuple[Regions, Executions]:
+def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Problem) -> tuple[Regions, Executions]:
     """The control flow of a kernel, and how often each of its (equal) warps runs each block on tensors of `shape`.
 
     Raises:
@@ -196,7 +213,9 @@ def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape
     return regions, run(regions.flow, constants)
 
 
-def machine_code(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape) -> tuple[Cubin, Sass, Constants]:
+def machine_code(
+    iteration: Iteration, config: KernelConfig, arch: str, shape: Problem
+) -> tuple[Cubin, Sass, Constants]:
     """A kernel's cubin and instructions, and the known parameters of a launch on tensors of `shape`.
 
     Raises:
@@ -212,7 +231,7 @@ def machine_code(iteration: Iteration, config: KernelConfig, arch: str, shape: S
 
 
 def launch_of(
-    iteration: Iteration, config: KernelConfig, shape: Shape, multiprocessors: int = MULTIPROCESSORS
+    iteration: Iteration, config: KernelConfig, shape: Problem, multiprocessors: int = MULTIPROCESSORS
 ) -> Launch:
     """The launch on tensors of `shape` without contents; for a fixed row stride, the first heads of wider tensors.
 
@@ -220,11 +239,16 @@ def launch_of(
         FlashladderError: the length is no multiple of the tiles.
     """
     require_length(config, shape.seq_len)
-    full = _allocated(iteration, shape)
-    strides = [ELEMENT * math.prod(full[i + 1 :]) for i in range(4)]
     one = np.zeros(1, NUMPY_DTYPES[config.dtype])
-    tensor = as_strided(one, full, strides, writeable=False)[:, :, : shape.n_heads]  # has no memory of its own
-    return iteration.family.launch(config, [tensor] * 4, multiprocessors)
+
+    def tensor(own: tuple[int, int, int, int]) -> Array:
+        """A tensor without memory of its own."""
+        full = _allocated(iteration, own)
+        strides = [ELEMENT * math.prod(full[i + 1 :]) for i in range(4)]
+        return as_strided(one, full, strides, writeable=False)[:, :, : own[2]]
+
+    q, k = tensor(shape.q_shape), tensor(shape.kv_shape)
+    return iteration.family.launch(config, [q, k, k, q], multiprocessors)
 
 
 def constants_of(iteration: Iteration, config: KernelConfig, launch: Launch, place: int) -> Constants:

@@ -33,7 +33,7 @@ from flashladder.located import first_problem, read_yaml
 from flashladder.names import CONFLICTS, PUBLISHED_GPU
 from flashladder.parallel import Bar
 from flashladder.paths import ROOT
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 import ptxemu
 from ptxemu import Array, Instruction
 
@@ -42,7 +42,7 @@ SWIZZLE, SWIZZLED_ITERATION = "xor.b32", 2
 BLOCKS = 4  # KV tiles: enough for the prologue, two rounds of the main loop and the last tile
 ORDERS = ("together", "reverse")  # of warps; the second runs if the first finds nothing on the same shape
 
-Planned = tuple[Shape, int]  # a launch: its shape, and the number of multiprocessors
+Planned = tuple[Problem, int]  # a launch: its shape, and the number of multiprocessors
 Caught = Literal["error", "race", "numbers", "conflicts"]
 
 
@@ -191,8 +191,8 @@ def launches_of(iteration: Iteration, config: KernelConfig) -> tuple[Planned, ..
     tiles also runs seven tiles of seven blocks, each on a cluster, whose parts have different lengths.
     """
 
-    def heads(count: int, length: int) -> Shape:
-        return Shape(batch=1, seq_len=length, n_heads=count, d_head=config.d_head)
+    def heads(count: int, length: int) -> Problem:
+        return Problem(batch=1, seq_len=length, n_heads=count, d_head=config.d_head)
 
     usual = heads(1, max(config.B_r, BLOCKS * config.B_c))
     if not launch_of(iteration, config, usual, 1).resident:

@@ -37,7 +37,7 @@ from flashladder.lock.schema import LOCKS, PUBLISHED_ARCH, find_locked, read_loc
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.names import DTYPES, PUBLISHED_GPU, REGISTERS
 from flashladder.paths import BUILD, RESULTS
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.files import load_as
 from flashladder.results.published import N_ITERATIONS
 from flashladder.results.schema import CounterResult, Strict, kernel_key
@@ -48,7 +48,7 @@ READING = RESULTS / NAME
 CACHE = BUILD / "emulator"
 SHARED = ("ld", "st")
 HOW_TO_WRITE = "run: python -m flashladder.emulate.reading --write"
-RACE_SHAPE = Shape(batch=1, seq_len=256, n_heads=2, d_head=128)  # several CTAs with several rounds of the main loop
+RACE_SHAPE = Problem(batch=1, seq_len=256, n_heads=2, d_head=128)  # several CTAs with several rounds of the main loop
 OF_SASS = (REGISTERS, COUNTERS["instructions"])  # properties of machine code, which the emulator does not run
 
 
@@ -71,8 +71,8 @@ class EmulatedCounters(Strict):
 
     schema_version: Literal[1] = 1
     kind: Literal["emulator-counters"] = "emulator-counters"
-    shape: Shape
-    race_shape: Shape
+    shape: Problem
+    race_shape: Problem
     kernels: dict[str, EmulatedKernel]
 
     def of(self, number: int) -> EmulatedKernel:
@@ -132,7 +132,7 @@ def read_kernel(number: int) -> EmulatedKernel:
     with suppress(FileNotFoundError, ValidationError):
         return EmulatedKernel.model_validate_json(cached.read_bytes())
 
-    def launch(config: KernelConfig, shape: Shape, *observers: ptxemu.Observer) -> None:
+    def launch(config: KernelConfig, shape: Problem, *observers: ptxemu.Observer) -> None:
         forward(iteration, config, make_tensors(iteration, config, shape), observers=observers)
 
     counters, order = ptxemu.Counters(), CopyOrder()

@@ -44,7 +44,7 @@ from flashladder.machine_code.ptxas import WARP, Occupancy
 from flashladder.machine_code.sass import Instruction
 from flashladder.names import WAVEFRONTS
 from flashladder.paths import RESULTS
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results import published
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult, Strict, Summary, kernel_key
@@ -202,7 +202,7 @@ def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
         FlashladderError: the compilation fails, the kernel has no loop, or its branches depend on more than the launch.
     """
     length = -(-KV_BLOCKS * config.B_c // config.B_r) * config.B_r  # whole blocks of query rows
-    shape = Shape(batch=1, seq_len=length, n_heads=HEADS, d_head=D_HEAD)
+    shape = Problem(batch=1, seq_len=length, n_heads=HEADS, d_head=D_HEAD)
     cubin, sass, constants = machine_code(iteration, config, arch, shape)
     flow = regions_of(sass).flow
     order = list(executions.path(flow, constants))
@@ -236,7 +236,7 @@ def conflicts_of(iteration: Iteration, config: KernelConfig) -> float:
     if found is not None:
         return found.counters[WAVEFRONTS.format("ld")] / found.ideal_wavefronts["ld"]
     counters = Counters()
-    shape = Shape(batch=1, seq_len=config.multiples["B_r"], n_heads=1, d_head=D_HEAD)
+    shape = Problem(batch=1, seq_len=config.multiples["B_r"], n_heads=1, d_head=D_HEAD)
     forward(iteration, config, make_tensors(iteration, config, shape), observers=(counters,))
     return counters.as_dict()[WAVEFRONTS.format("ld")] / counters.traffic("shared", "ld").phases
 

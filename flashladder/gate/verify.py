@@ -38,7 +38,7 @@ from flashladder.ladder.iteration import begun, load_iteration, load_runnable
 from flashladder.lock.schema import LOCKS, find_locked, read_lock, refusal
 from flashladder.names import DTYPES
 from flashladder.paths import CONFIGS, RESULTS
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.report.accuracy import beyond_bounds, cells, load_errors
 from flashladder.report.data import bench_files
 from flashladder.results.derive import Plan, problems, too_fast
@@ -71,7 +71,7 @@ NAMED = re.compile(r"`([\w.]+\.(?:json\.gz|json|csv|log))`")  # a file name in t
 DEFAULT_SAMPLE = (8, 0)  # cells and seed of a rerun
 
 Swept = BenchResult | EmulatedSweepResult
-Sample = dict[tuple[str, Shape], list[Kernel]]  # kernels by dtype and shape
+Sample = dict[tuple[str, Problem], list[Kernel]]  # kernels by dtype and shape
 Timer = Callable[[Sample], BenchResult]
 
 
@@ -419,7 +419,7 @@ def _missing_from_plan(sweep: Sweep) -> Iterator[str]:
 
 
 @cache  # several documents share a grid, and reading one takes 0.1 s
-def _cells_of_grid(name: str) -> tuple[tuple[str, str, str, Shape], ...]:
+def _cells_of_grid(name: str) -> tuple[tuple[str, str, str, Problem], ...]:
     return tuple(dict.fromkeys((one.subject, one.dtype, one.toolchain, one.shape) for one in wanted(load_grid(name))))
 
 
@@ -482,8 +482,9 @@ def _counted(result: Swept, sweep: Sweep, failed: set[str]) -> Iterator[str]:
     yield from (f"{name}: measured, not planned" for name in measured if name not in planned)
 
 
-def _series(kernel: str, dtype: str, shape: Shape) -> str:
-    return f"{kernel} {dtype} S={shape.seq_len} B={shape.batch} H={shape.n_heads} D={shape.d_head}"
+def _series(kernel: str, dtype: str, shape: Problem) -> str:
+    sizes = f"S={shape.seq_len} B={shape.batch} H={shape.n_heads} D={shape.d_head}"
+    return ", ".join(filter(None, (f"{kernel} {dtype} {sizes}", shape.kind)))
 
 
 def draw(result: BenchResult, n_cells: int, seed: int, digest: str) -> Sample:

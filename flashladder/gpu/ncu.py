@@ -35,12 +35,12 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all
 from flashladder.names import CONFLICTS, KERNEL, LDSM, PUBLISHED_GPU, REGISTERS, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.paths import RESULTS
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.files import write_result
 from flashladder.results.schema import CounterResult, Kernel, kernel_key
 
 PEER = RESULTS / "published" / "peer_h200_counters.csv"
-SHAPE = Shape(batch=1, seq_len=1024, n_heads=16, d_head=128)  # of the peer's counters
+SHAPE = Problem(batch=1, seq_len=1024, n_heads=16, d_head=128)  # of the peer's counters
 CONFIGS = (PUBLISHED_GPU,)  # the peer was built with this GPU's configurations
 
 REFUSED = "ERR_NVGPUCTRPERM"  # ncu prints it if only administrators may read counters
@@ -64,17 +64,17 @@ class Launches:
     numbers: tuple[int, ...]
     configs: tuple[str, ...]
     dtypes: tuple[str, ...]
-    shape: Shape
+    shape: Problem
     rare: bool = False
 
     def command(self) -> list[str]:
         """The command line that launches them in a new process."""
         return [sys.executable, "-m", "flashladder.gpu.ncu", "--launch", SPEC.dump_json(self).decode()]
 
-    def shapes(self, config: KernelConfig) -> tuple[Shape, ...]:
+    def shapes(self, config: KernelConfig) -> tuple[Problem, ...]:
         """The shapes of a configuration's launches, in order."""
         rare = (*config.few_tiles, *config.parting) if self.rare else ()
-        return (self.shape, *(Shape(batch=b, seq_len=s, n_heads=h, d_head=config.d_head) for b, s, h in rare))
+        return (self.shape, *(Problem(batch=b, seq_len=s, n_heads=h, d_head=config.d_head) for b, s, h in rare))
 
     def kernels(self) -> list[tuple[int, KernelConfig]]:
         """Iteration and configuration of each kernel, in launch order."""

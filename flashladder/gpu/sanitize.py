@@ -23,12 +23,12 @@ from flashladder.gpu.doctor import find_tool
 from flashladder.gpu.ncu import Launches
 from flashladder.ladder.iteration import load_all
 from flashladder.names import DTYPES, PUBLISHED_GPU
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.files import write_result
 from flashladder.results.schema import Finding, SanitizerResult
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-SHAPE = Shape(batch=1, seq_len=256, n_heads=16, d_head=128)  # a few blocks per CTA, and iteration 16's row stride
+SHAPE = Problem(batch=1, seq_len=256, n_heads=16, d_head=128)  # a few blocks per CTA, and iteration 16's row stride
 TAIL = 4000  # characters of a tool's output that are kept
 
 _ERRORS = re.compile(r"(?:ERROR SUMMARY: (\d{1,9}) error|RACECHECK SUMMARY: (\d{1,9}) hazard)")

@@ -19,6 +19,7 @@ from typing_extensions import Self
 
 from flashladder.errors import FlashladderError
 from flashladder.names import DTYPES
+from flashladder.problem import Mask, Problem
 
 ELEMENT_BYTES = 2
 MAX_SMEM_BYTES = 227 * 1024  # per CTA on sm_90, the most of any supported GPU
@@ -118,6 +119,11 @@ class KernelConfig(ABC):
         return ()
 
     @property
+    def is_general(self) -> bool:
+        """Whether lengths and head counts of Q and K may differ, and the log-sum-exp can be asked for."""
+        return bool(getattr(self, "general", False))
+
+    @property
     def heavy_rows(self) -> bool:
         """Whether a check on a GPU needs rows whose largest weight is a large part of their sum."""
         return True
@@ -168,6 +174,28 @@ class KernelConfig(ABC):
     def with_dtype(self, dtype: str) -> Self:
         """The same configuration for another element type."""
         return replace(self, dtype=dtype)  # type: ignore[type-var]  # each family's class is a dataclass
+
+    @property
+    def mask(self) -> Mask:
+        """The mask that is compiled in."""
+        return "causal" if getattr(self, "causal", False) else "none"
+
+    def with_mask(self, mask: Mask) -> Self:
+        """The same configuration with another mask; only for kernels that have one (`Family.masks`)."""
+        return self if mask == self.mask else replace(self, causal=mask == "causal")  # type: ignore[type-var]
+
+    def refuses(self, problem: Problem) -> str:
+        """Why this kernel does not compute a problem, as one line: expected and found; empty if it does."""
+        if problem.d_head != self.d_head:
+            return f"expected d_head {self.d_head}, found {problem.d_head}"
+        if problem.mask != self.mask:
+            return f"expected mask {self.mask}, found {problem.mask}"
+        if not (problem.is_square or self.is_general):
+            return f"expected equal lengths and head counts of Q and K, found {problem}"
+        for name, size in self.multiples.items():
+            if problem.seq_len % size:
+                return f"expected seq_len to be a multiple of {name} = {size}, found {problem.seq_len}"
+        return ""
 
     def needs(self) -> dict[str, tuple[int, str]]:
         """The resources of a CTA: limit under ``peaks`` of configs/gpus/*.yaml to (number, unit in words)."""

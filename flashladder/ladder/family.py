@@ -24,6 +24,7 @@ from flashladder.ladder.config import D_HEAD, MAX_SMEM_BYTES, KernelConfig
 from flashladder.located import closest
 from flashladder.machine_code.ptxas import PtxasUsage
 from flashladder.paths import KERNELS
+from flashladder.problem import Mask
 
 DEFAULT = "ampere"  # the family of a file without the key `family`
 HEAD = re.compile(rb"// [^`\r\n]+ `(?P<stem>\w+)` \(iteration (?P<number>\d+)\)")
@@ -205,6 +206,15 @@ class Family(ABC):
         del parts
         return {}
 
+    def masks(self, parts: Any) -> tuple[Mask, ...]:
+        """The masks that kernels of `parts` are compiled for, each in a kernel of its own."""
+        del parts
+        return ("none",)
+
+    def general(self, parts: Any) -> bool:
+        """Whether kernels of `parts` take any lengths, head groups and scales, and give the log-sum-exp on request."""
+        return bool(self.decisions(parts).get("general", (False, ""))[0])
+
     def incompatible(self, parts: Any) -> Iterable[tuple[str, ...]]:
         """Each reason why `parts` exclude each other, followed by the concerns whose values do."""
         del parts
@@ -299,10 +309,11 @@ class Family(ABC):
         """CTAs in x, y and z for tensors of `shape`, (batch, seq_len, n_heads, d_head)."""
 
     @abstractmethod
-    def launch(self, config: Any, tensors: Sequence[Any], multiprocessors: int) -> Launch:
+    def launch(self, config: Any, tensors: Sequence[Any], multiprocessors: int, lse: Any = None) -> Launch:
         """The launch for Q, K, V and O: arrays (batch, seq_len, n_heads, d_head) with strides in bytes.
 
-        `multiprocessors` is the GPU's number, for kernels that distribute work among them.
+        `multiprocessors` is the GPU's number, for kernels that distribute work among them. `lse`: where kernels of
+        general problems write the log-sum-exp, fp32 (batch, n_heads, seq_len); None: nowhere.
         """
 
     def live_registers(self, config: Any) -> int:

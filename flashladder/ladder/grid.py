@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
@@ -30,7 +31,7 @@ from flashladder.ladder.selection import select_configs
 from flashladder.located import Located, closest, read_located, validate, yaml_files
 from flashladder.names import Dtype, ReferenceName
 from flashladder.paths import CONFIGS
-from flashladder.problem import Shape
+from flashladder.problem import Mask, Problem
 from flashladder.toolchain import load_pins
 
 # without a checkout there is no folder; reading a file reports that
@@ -91,6 +92,13 @@ class GridFile(Model):
     dtypes: Annotated[list[Dtype], Field(min_length=1)]
     seq_lens: Annotated[list[ShapeFile], Field(min_length=1)]
     n_heads: Annotated[int, Field(gt=0, le=2**16)]
+    n_kv_heads: Annotated[int, Field(gt=0, le=2**16)] | None = Field(
+        default=None, description="heads of K and V, a divisor of n_heads; none: n_heads"
+    )
+    kv_len: Annotated[int, Field(gt=0, le=2**20)] | None = Field(
+        default=None, description="keys of a sample at every seq_len; none: as many as queries"
+    )
+    mask: Mask = Field(default="none", description="with one there are as many keys as queries")
 
 
 FOLDER = CONFIGS / "grids"
@@ -103,7 +111,7 @@ class Cell:
 
     iteration: Iteration
     config: KernelConfig
-    shape: Shape
+    shape: Problem
 
 
 class Grid(GridFile):
@@ -111,7 +119,7 @@ class Grid(GridFile):
 
     name: str  # the file's stem
     cells: tuple[InstanceOf[Cell], ...]  # every kernel on every shape but the excluded, in order, for all `toolchains`
-    shapes: tuple[Shape, ...]  # every problem; references are timed on each, in each of `dtypes`
+    shapes: tuple[Problem, ...]  # every problem; references are timed on each, in each of `dtypes`
     excluded: tuple[tuple[int, str], ...]  # number of cells that each exclusion left out, with its reason
     sha256: str  # of the file
 
@@ -153,27 +161,36 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
 
     Raises:
         FlashladderError: no such grid, or its file is wrong: form, an unknown iteration, key or ablation, a length that
-            a tile does not divide, a head count that iteration 16's fixed stride excludes.
+            a tile does not divide, a head count that iteration 16's fixed stride excludes, an iteration without a
+            kernel for the grid's problems.
     """
     path = grid_file(name, folder)
     name = path.stem
     located = read_located(path)
     file = validate(GridFile, located)
-    shapes = [Shape(batch=one.batch, seq_len=one.seq_len, n_heads=file.n_heads, d_head=D_HEAD) for one in file.seq_lens]
     _each_once(located, file)
-    cells, left_out, described = [], [0] * len(file.exclude), set[str]()
+    shapes = _problems(located, file)
+    cells, left_out, described = list[Cell](), [0] * len(file.exclude), set[str]()
     for i, description in enumerate(map(str, file.iterations)):
         iteration, configs = _selected(located, i, description, file)
         if iteration.description in described:  # in any spelling
             raise located.error(("iterations", i), "duplicate item in 'iterations'", "each once", description)
         described.add(iteration.description)
+        before = len(cells) + sum(left_out)
         for config in configs:
             for j, shape in enumerate(shapes):
                 why = [one.leaves_out(description, config.dtype, shape.seq_len) for one in file.exclude]
                 if any(why):
                     left_out[why.index(True)] += 1
-                else:
-                    cells.append(_cell(located, (i, j), Cell(iteration, config, shape), file.mode))
+                    continue
+                cell = _cell(located, (i, j), Cell(iteration, config, shape), file.mode)
+                if not config.refuses(shape):
+                    cells.append(cell)
+        if len(cells) + sum(left_out) == before:
+            every = ((config, shape) for config in (*configs, *iteration.configs.values()) for shape in shapes)
+            refused = next(filter(None, (config.refuses(shape) for config, shape in every)))
+            what = f"no kernel of iteration {iteration.description} computes these problems: {refused}"
+            raise located.error(("iterations", i), what)
     if 0 in left_out:
         what, expected = "the exclusion leaves nothing out", "iterations, dtypes and lengths of this grid"
         raise located.error(("exclude", left_out.index(0)), what, expected, "none of them")
@@ -225,13 +242,35 @@ def _each_once(located: Located, file: GridFile) -> None:
         raise located.error(("pairs",), what, f"at least {FEWEST_PAIRS}", file.pairs)
 
 
+def _problems(located: Located, file: GridFile) -> list[Problem]:
+    """The problems of a grid, one per length; errors point at the key that does not fit the others."""
+    if file.n_kv_heads and file.n_heads % file.n_kv_heads:
+        what = "heads of Q cannot share those of K and V evenly"
+        raise located.error(("n_kv_heads",), what, f"a divisor of n_heads {file.n_heads}", file.n_kv_heads)
+    if file.mask != "none" and file.kv_len is not None:
+        # with other lengths torch aligns the mask at the top left, the kernels at the bottom right
+        raise located.error(("kv_len",), "'kv_len' in a grid with a mask", "none: as many keys as queries", file.kv_len)
+    if file.mask != "none" and file.mode == "tune":
+        what = "a mask in a tuning grid"
+        raise located.error(("mask",), what, "none: one configuration serves with and without", file.mask)
+    heads = {"n_heads": file.n_heads, "n_kv_heads": file.n_kv_heads or file.n_heads}
+    return [
+        Problem(
+            batch=one.batch, seq_len=one.seq_len, d_head=D_HEAD, kv_len=file.kv_len or one.seq_len, mask=file.mask,
+            **heads,
+        )
+        for one in file.seq_lens
+    ]  # fmt: skip
+
+
 def _selected(located: Located, i: int, description: str, file: GridFile) -> tuple[Iteration, tuple[KernelConfig, ...]]:
     """The i-th iteration and its configurations; errors point into the grid."""
     with located.placing(("iterations", i)):
         iteration = load_description(description)
     with located.placing(("configs",)):
         keys = [file.configs] if isinstance(file.configs, str) else file.configs
-        configs = tuple(dict.fromkeys(one for key in keys for one in select_configs(iteration, key, file.dtypes)))
+        found = (select_configs(iteration, key, file.dtypes, mask=file.mask) for key in keys)
+        configs = tuple(dict.fromkeys(chain.from_iterable(found)))
         for config in configs if file.gpu != "any" else ():
             require_fit(file.gpu, config, family=iteration.family)
     return iteration, configs

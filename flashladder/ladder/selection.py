@@ -24,6 +24,7 @@ from flashladder.ladder.iteration import Iteration, load_all, load_runnable
 from flashladder.located import closest, read_committed
 from flashladder.names import DTYPES, PUBLISHED_GPU
 from flashladder.paths import CONFIGS
+from flashladder.problem import Mask
 
 WORDS = ("prog", "prog-all", "all", "tune")
 _TILE = re.compile(r"(\d{1,9}), ?(\d{1,9})", re.ASCII)
@@ -32,15 +33,16 @@ MOST_LISTED = 6  # configurations that one message names
 
 
 def select_configs(
-    iteration: Iteration, key: str, dtypes: Sequence[str] = DTYPES, *, single: bool = False
+    iteration: Iteration, key: str, dtypes: Sequence[str] = DTYPES, *, mask: Mask | None = None, single: bool = False
 ) -> tuple[KernelConfig, ...]:
     """The configurations that `key` selects for an iteration, each once, for each of `dtypes`.
 
     ``a100`` or ``prog:a100``: one GPU's (``h100`` and ``rtx4090`` use those of the H200 and the RTX 3090); ``prog``:
     those of all its GPUs; ``prog-all``: those of all iterations that this one can express; ``all``: every legal one;
     ``tune``: the tuning space; ``128,64``: those of the tuning space with this B_r and B_c; ``128,64,4 2_2_2+buffer``,
-    as ``invoke list`` prints it, or a short form: that one. A short form has its own dtype. If `single`, the error for
-    an unknown key lists only keys of one configuration.
+    as ``invoke list`` prints it, or a short form: that one. A short form has its own dtype and mask; the others
+    come with each mask that the iteration knows, or with `mask` alone. If `single`, the error for an unknown key lists
+    only keys of one configuration.
 
     An unknown key or dtype, a tile that the tuning space lacks, and a configuration that the iteration cannot express
     are errors.
@@ -48,17 +50,18 @@ def select_configs(
     if key.startswith("("):
         return (_expressible(iteration, KernelConfig.parse(key), key),)
     chosen = tuple(dict.fromkeys(_chosen(iteration, key, single=single)))
-    return tuple(config.with_dtype(dtype) for dtype in dtypes for config in chosen)
+    masks = [one for one in iteration.family.masks(iteration.parts) if mask in (None, one)]
+    return tuple(config.with_dtype(dtype).with_mask(one) for dtype in dtypes for one in masks for config in chosen)
 
 
-def one_config(iteration: Iteration, key: str | None = None, dtype: str = "") -> KernelConfig:
+def one_config(iteration: Iteration, key: str | None = None, dtype: str = "", mask: Mask = "none") -> KernelConfig:
     """The one configuration that `key` names (see `select_configs`), by default the A100's.
 
     `dtype` replaces a short form's own; other keys give fp16 without it. Errors as of `select_configs`; a key that
     names none or several is an error, too.
     """
     key = key or PUBLISHED_GPU
-    chosen = select_configs(iteration, key, (dtype or DTYPES[0],), single=True)
+    chosen = select_configs(iteration, key, (dtype or DTYPES[0],), mask=mask, single=True)
     if len(chosen) != 1:
         briefs, more = [config.brief() for config in chosen], len(chosen) - MOST_LISTED
         raise FlashladderError(
@@ -141,6 +144,7 @@ class Fastest(BaseModel):
         description="sequence length: step from there up to the next one"
     )
     ranking: tuple[Positive, ...] = Field(default=(), description="steps, the fastest first, over all lengths")
+    causal: dict[Positive, Positive] = Field(default={}, description="as from_seq_len, with a causal mask")
 
 
 @cache
@@ -170,3 +174,15 @@ def choices(gpu: str | None, arch: str | None) -> Choices:
     ranking = next((table.ranking for table in known if table.ranking), ())
     rest = [step for step in (*ranking, *reversed(measured)) if step in measured]
     return tuple((start, tuple(dict.fromkeys((step, *rest)))) for start, step in sorted(starts.items()))
+
+
+@cache
+def causal_choices(gpu: str | None) -> tuple[tuple[int, int], ...]:
+    """Pairs (least length, step that is fastest from there on with a causal mask) of a GPU by its name.
+
+    A GPU without such measurements has those of another one; empty if there are none at all.
+    """
+    tables, key = load_fastest(), gpu_key(gpu) if gpu else None
+    own = [tables[key]] if key in tables else []
+    found = next((table.causal for table in (*own, *tables.values()) if table.causal), {})
+    return tuple(sorted(found.items()))

@@ -61,7 +61,7 @@ def hmma_after_ldsm(instructions: Iterable[Instruction]) -> int:
 WORK = ("MUFU", "F2FP", "FADD")  # exponentials, conversions to 16 bits, row sums
 PRODUCT = "HGMMA"
 WAIT = "WARPGROUP.DEPBAR"
-RARE = (WAIT, "SHFL.", "VOTE.")  # waits for products, exchanges between lanes
+RARE = (WAIT, "SHFL.", "VOTE.", "FSEL")  # waits for products, exchanges between lanes, masks
 USUAL_PATH = "usual_path"  # the claims' name for its number of instructions
 _LAST_OF_GROUP = re.compile(r"\bgsb0\b")
 _LEFT = re.compile(r"gsb0, (0x[0-9a-f]+)")

@@ -21,7 +21,7 @@ from flashladder.files import files_in, read_text, sha256
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.lock.schema import LockedKernel, lock_path, read_lock
 from flashladder.paths import ROOT
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.report.data import Ladder, Machine, Timed, stated_result, swept, swept_files
 from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as, load_result
@@ -95,7 +95,7 @@ class Records:
         self._codes: Numbered = {}
         self._cells: dict[Path, Mapping[Any, Any]] = {}
 
-    def timing(self, path: Path, kernel: str, dtype: str, shape: Shape) -> str:
+    def timing(self, path: Path, kernel: str, dtype: str, shape: Problem) -> str:
         """The record of one timed cell, with its raw pairs; empty if the file has no such cell."""
         parts = self._parts(path).get((kernel, dtype, shape))
         if not parts:
@@ -106,8 +106,9 @@ class Records:
             beside = {A_A: document.reference, **document.references}
             own = document.kernels.get(kernel)
             facts = self._kernel_facts(own) if own else _reference_facts(beside[kernel])
+            sizes = f"S = {shape.seq_len}, batch {shape.batch}, {shape.n_heads} heads"
             return {
-                "title": f"{dtype}, S = {shape.seq_len}, batch {shape.batch}, {shape.n_heads} heads",
+                "title": ", ".join(filter(None, (dtype, sizes, shape.kind))),
                 "source": numbered(self._sources, path, lambda: self.described(path)),
                 "code": numbered(self._codes, (path, kernel), lambda: [kernel, facts]),
                 "parts": [list(packed(group, series).values()) for group, series in parts],

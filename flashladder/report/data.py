@@ -144,14 +144,33 @@ def fastest_of(folder: Path) -> dict[int, int]:
     return best
 
 
+def causal_of(folder: Path) -> dict[int, int]:
+    """As `fastest_of`, with a causal mask: from the sweeps of one folder whose grids have it."""
+    speeds: dict[int, list[tuple[int, float]]] = {}
+    for path in files_in(folder, "causal*.json.gz"):
+        result = load_as(path, BenchResult)
+        for one in result.summaries if counts(result) else ():
+            if one.kernel in result.kernels:
+                speeds.setdefault(one.shape.kv_len, []).append((result.kernels[one.kernel].iteration, one.pct))
+    best = dict[int, int]()
+    for length, own in sorted(speeds.items()):
+        if (step := by_speed(own)[0]) not in [*best.values()][-1:]:
+            best[length if best else 1] = step
+    return best
+
+
 def fastest(results: Path, ranked: Mapping[str | None, Sequence[int]]) -> str:
     """The text of configs/fastest.json: `fastest_of` of each GPU with a folder of results.
 
     `ranked` maps each GPU with a measured ladder to its steps, the fastest first.
     """
     found = {key: fastest_of(results / key) for key in load_gpus() if (results / key).is_dir()}
-    ranking = {key: {"ranking": list(steps)} for key, steps in ranked.items()}
-    return dump_json({key: {"from_seq_len": steps} | ranking.get(key, {}) for key, steps in found.items() if steps})
+    more: dict[str, dict[str, object]] = {
+        key: ({"ranking": list(ranked[key])} if key in ranked else {}) | ({"causal": steps} if steps else {})
+        for key in found
+        for steps in (causal_of(results / key),)
+    }
+    return dump_json({key: {"from_seq_len": steps} | more[key] for key, steps in found.items() if steps})
 
 
 def anchors_of(folder: Path) -> tuple[Anchor, ...]:

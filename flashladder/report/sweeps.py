@@ -22,6 +22,7 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import grid_names
 from flashladder.names import HEADLINE_LENGTH, LIBRARIES
 from flashladder.paths import RESULTS
+from flashladder.problem import kinds
 from flashladder.report.data import TITLES, plain, stated_result
 from flashladder.report.plot import FAINT, data_digest, saved
 from flashladder.report.tables import DASH
@@ -38,12 +39,14 @@ if TYPE_CHECKING:
 ENERGY = "energy*.json.gz"
 ENERGY_HEADER = ("S", "#", "configuration", "TFLOP/s", "MHz", "W", "pJ/FLOP", "limited by")
 Cells = Mapping[tuple[str, int], Summary]  # by kernel and length
+HEADLINES = {"persistent": "", "causal": ", causal"}  # grids with a sentence in README, and its addition
 SHOWN = 90  # characters of a kernel's name; names of templates can be much longer
 HOST = "h"  # mark of a cell that shows the host's time, instead of a verdict
 HOSTS = (
     f" `{HOST}`: the GPU waited for the host in most blocks, so the cell shows how long it "
     "takes to queue a launch; it is not part of a mean or of a library's speed."
 )
+MASKED = " Its FLOPs are those of the scores that the mask keeps: half of all."
 LEGEND = (
     "`+` faster, `-` slower, `=` the same within the floor, `?` undecided by the interval, which includes the floor "
     "and other files' results for the same code. TFLOP/s at S = "
@@ -82,7 +85,8 @@ def page(result: BenchResult) -> str:
         f"cell in {settings.blocks} blocks, mode {result.mode}, rung {result.rung}, protocol "
         f"{result.protocol_version}."
     )
-    parts, hosts = [f"# {plain(result.gpu.name)}, measured by a sweep", where], cells_of_host_time(result.groups)
+    found, hosts = kinds(one.shape for one in result.summaries), cells_of_host_time(result.groups)
+    parts = [f"# {plain(result.gpu.name)}{f': {found}' if found else ''}, measured by a sweep", where]
     for dtype, every in grouped(result.summaries, lambda one: one.dtype).items():
         own = {(one.kernel, one.shape.seq_len): one for one in every}
         of_host = {key for key, one in own.items() if (one.kernel, dtype, one.shape) in hosts}
@@ -97,7 +101,9 @@ def page(result: BenchResult) -> str:
         for name, one in [("fa2", result.reference), *result.references.items()]
     ]  # fmt: skip
     parts += [
-        LEGEND + (HOSTS if hosts else ""),
+        LEGEND
+        + (MASKED if any(one.shape.mask != "none" for one in result.summaries) else "")
+        + (HOSTS if hosts else ""),
         "## References",
         markdown(("name", "version", "tile", "kernels"), beside, left=4),
     ]
@@ -162,26 +168,29 @@ def _fastest(timed: Iterable[Summary], among: Container[str]) -> dict[tuple[str,
 
 
 def headlines(results: Path = RESULTS) -> list[str]:
-    """README's sentence for each machine: its best step over its best library, from the sweep `persistent`.
+    """README's sentences for each machine: its best step over its best library, from the sweeps of `HEADLINES`.
 
-    It gives the range over all dtypes and lengths, without the cells that show the host's time.
+    They give the range over all dtypes and lengths, without the cells that show the host's time.
     """
     sentences = []
-    for path in files_in(results, "*/persistent.json.gz"):
-        result, machine = load_as(path, BenchResult), path.parent.name
+    for path in (path for grid in HEADLINES for path in files_in(results, f"*/{grid}.json.gz")):
+        result, machine, grid = load_as(path, BenchResult), path.parent.name, path.name.removesuffix(".json.gz")
         hosts = cells_of_host_time(result.groups)
         timed = [one for one in result.summaries if (one.kernel, one.dtype, one.shape) not in hosts]
         ours, theirs = _fastest(timed, result.kernels), _fastest(timed, result.references)
         if times := [ours[cell].pct / theirs[cell].pct for cell in ours.keys() & theirs.keys()]:
-            lengths = [length for _, length in ours]
+            lengths, dtypes = (
+                [length for _, length in ours],
+                " and ".join(sorted({dtype for dtype, _ in ours}, reverse=True)),
+            )
             beside, missing = (
                 listed([TITLES[name] for name in LIBRARIES if (name in result.references) is timed_there])
                 for timed_there in (True, False)
             )
             sentences.append(
-                f"- **{load_gpus()[machine].title}**: the fastest step is {min(times):.2f} to {max(times):.2f} times "
-                f"as fast as the best of {beside}, in fp16 and bf16 from S = {min(lengths)} to {max(lengths)} "
-                f"([table](results/report/persistent_{machine}.md))."
+                f"- **{load_gpus()[machine].title}**{HEADLINES[grid]}: the fastest step is {min(times):.2f} to "
+                f"{max(times):.2f} times as fast as the best of {beside}, in {dtypes} from S = {min(lengths)} to "
+                f"{max(lengths)} ([table](results/report/{grid}_{machine}.md))."
                 + (f" Not timed there: {missing}." if missing else "")
             )
     return sentences
@@ -196,10 +205,10 @@ def named(key: str, kernels: Mapping[str, Kernel]) -> tuple[str, str]:
 
 def rows(result: BenchResult) -> list[dict[str, object]]:
     """One CSV row per cell; `host_time` is 1 if the cell shows the host's time."""
-    hosts = cells_of_host_time(result.groups)
+    hosts, shaped = cells_of_host_time(result.groups), shapes_of(result.summaries)
     return [
         {
-            "kernel": one.kernel, "dtype": one.dtype, **shape_of(one), "pct_of_fa2": f"{one.pct:.4f}",
+            "kernel": one.kernel, "dtype": one.dtype, **shape, "pct_of_fa2": f"{one.pct:.4f}",
             "pct_low": f"{one.pct_low:.4f}", "pct_high": f"{one.pct_high:.4f}", "verdict": one.verdict,
             "pairs": one.n_pairs, "a_a_floor_points": f"{result.floors_pct[one.dtype]:.4f}",
             "kernel_us": f"{one.kernel_us:.3f}", "fa2_us": f"{one.reference_us:.3f}", "tflops": f"{one.tflops:.3f}",
@@ -207,13 +216,14 @@ def rows(result: BenchResult) -> list[dict[str, object]]:
             "readmitted_share": f"{one.readmitted_share:.4f}",
             "host_time": int((one.kernel, one.dtype, one.shape) in hosts),
         }
-        for one in result.summaries
+        for one, shape in zip(result.summaries, shaped, strict=True)
     ]  # fmt: skip
 
 
-def shape_of(one: Summary | Sustained) -> dict[str, object]:
-    """The CSV columns of a shape."""
-    return {name: getattr(one.shape, name) for name in ("seq_len", "batch", "n_heads")}
+def shapes_of(every: Sequence[Summary | Sustained]) -> list[dict[str, object]]:
+    """The CSV columns of the shapes; those of general problems only if there is one."""
+    general = ("kv_len", "n_kv_heads", "mask") if any(one.shape.kind for one in every) else ()
+    return [{name: getattr(one.shape, name) for name in ("seq_len", "batch", "n_heads", *general)} for one in every]
 
 
 def render_energy(results: Path) -> dict[str, bytes]:
@@ -221,14 +231,15 @@ def render_energy(results: Path) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for folder, paths in grouped(files_in(results, f"*/{ENERGY}"), lambda path: path.parent).items():
         found = {path.name: load_as(path, EnergyResult) for path in paths}
+        runs = [(name, run) for name, result in found.items() for run in result.runs]
+        shaped = shapes_of([run for _, run in runs])
         rows = [
             {
-                "file": name, "subject": run.subject, "dtype": run.dtype, **shape_of(run), "turn": run.turn,
+                "file": name, "subject": run.subject, "dtype": run.dtype, **shape, "turn": run.turn,
                 "launches": run.launches, "seconds": run.seconds, "joules": run.joules, "tflops": f"{run.tflops:.3f}",
                 "sm_clock_mhz": run.sm_clock_mhz, "watts": f"{run.watts:.2f}", "pj_per_flop": f"{run.pj_per_flop:.4f}",
             }
-            for name, result in found.items()
-            for run in result.runs
+            for (name, run), shape in zip(runs, shaped, strict=True)
         ]  # fmt: skip
         files[f"energy_{folder.name}.md"] = energy_page(list(found.values())).encode()
         files[f"energy_{folder.name}.csv"] = csv_of(rows).encode()
@@ -264,7 +275,10 @@ def energy_page(results: Sequence[EnergyResult]) -> str:
                 for one in found
                 if one.dtype == dtype
             ]  # fmt: skip
-            parts += [f"## {dtype}, at least {result.seconds:g} s a run", markdown(ENERGY_HEADER, rows, left=3)]
+            what = filter(
+                None, (dtype, kinds(run.shape for run in result.runs), f"at least {result.seconds:g} s a run")
+            )
+            parts += [f"## {', '.join(what)}", markdown(ENERGY_HEADER, rows, left=3)]
     return "\n\n".join(parts) + "\n"
 
 

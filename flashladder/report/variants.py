@@ -24,7 +24,7 @@ from flashladder.ladder.ablation import Subject, load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import HEADLINE_LENGTH
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.report.data import days_of, plain
 from flashladder.report.plot import FAINT, INK, data_digest, plain_axes, saved
 from flashladder.report.tables import DASH
@@ -85,7 +85,7 @@ class Comparison:
     base: Side  # the iteration itself, through the pinned compiler
     variant: Side  # the ablation, or the same through another compiler
     dtype: str
-    shape: Shape
+    shape: Problem
     worth: LogSummary | None
     floor: float  # the A/A floor of this dtype in log units, for one ratio
     verdict: Verdict | None

@@ -18,7 +18,7 @@ from typing import Any
 from flashladder.columns import grouped
 from flashladder.errors import FlashladderError
 from flashladder.ladder.gpus import gpu_key, load_gpus
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.schema import A_A, BenchResult, Block, Group, Mean, Pair, Sample, Series, Settings, Summary
 from flashladder.results.statistics import (
     Floats,
@@ -200,7 +200,7 @@ def unequal(a: object, b: object, field: str = "") -> Iterator[tuple[str, object
         yield field, a, b
 
 
-Cell = tuple[str, str, Shape]  # kernel key, dtype, shape
+Cell = tuple[str, str, Problem]  # kernel key, dtype, shape
 Timed = tuple[Floats, list[int]]  # log ratios of a cell's pairs, and the process that each is of
 
 
@@ -241,7 +241,8 @@ def by_cell(groups: Sequence[Group]) -> dict[Cell, list[tuple[Group, Series]]]:
     parts = ((group, series) for group in groups for series in group.series)
     cells = grouped(parts, lambda part: (part[1].kernel, part[0].dtype, part[0].shape))
     order = sorted(
-        cells, key=lambda cell: (cell[1] != "fp16", cell[0], cell[2].seq_len, cell[2].batch, cell[2].n_heads)
+        cells,
+        key=lambda cell: (cell[1] != "fp16", cell[0], cell[2].seq_len, cell[2].batch, cell[2].n_heads, cell[2].kind),
     )
     return {cell: cells[cell] for cell in order}
 
@@ -311,7 +312,7 @@ def _means(timed: Mapping[Cell, Timed]) -> tuple[Mean, ...]:
     return tuple(means)
 
 
-def fastest_possible_us(shape: Shape, gpu_name: str) -> float | None:
+def fastest_possible_us(shape: Problem, gpu_name: str) -> float | None:
     """The least microseconds that a kernel needs: max(FLOPs / peak, bytes / bandwidth) of ``configs/gpus/*.yaml``.
 
     The compute peak is at the driver's highest clock, and the same for fp16 and bf16. None: the GPU has no file there.
@@ -327,7 +328,7 @@ def fastest_possible_us(shape: Shape, gpu_name: str) -> float | None:
     return max(shape.flops / (rate * n_sm * clock_mhz * 1e6), shape.input_bytes / (gb_per_s * 1e9)) * 1e6
 
 
-def too_fast(where: str, us: float, shape: Shape, gpu_name: str) -> list[str]:
+def too_fast(where: str, us: float, shape: Problem, gpu_name: str) -> list[str]:
     """A line about a launch that took less time than the GPU's peaks allow; else nothing."""
     least = fastest_possible_us(shape, gpu_name) or 0.0
     return [f"{where}: {us:.1f} us is below the {least:.1f} us that the GPU's peaks allow"] if us < least else []

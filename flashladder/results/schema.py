@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple, get_args
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from flashladder.names import Dtype
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 
 Method = Literal["nvbench", "ncu", "torch", "warm", "turns"]  # of a second opinion
 
@@ -108,7 +108,7 @@ class Group(Strict):
 
     process: int
     dtype: str
-    shape: Shape
+    shape: Problem
     input_seeds: tuple[int, ...]
     warm_up_s: float
     blocks: tuple[Block, ...]
@@ -143,7 +143,7 @@ class Opinion(Strict):
     mode: Literal["event-free", "ncu-base", "wall-free"]
     version: str
     dtype: Dtype
-    shape: Shape
+    shape: Problem
     timings: tuple[Timings, ...]
 
     def of(self, subject: str) -> Timings | None:
@@ -156,7 +156,7 @@ class Sustained(Strict):
 
     subject: str  # a kernel's key, ``fa2``, or a reference's name
     dtype: Dtype
-    shape: Shape
+    shape: Problem
     turn: int = Field(ge=0)  # all subjects of a cell have their first turn before any has its second
     launches: int = Field(gt=0)  # within `seconds`
     seconds: float = Field(gt=0)  # between the ends of two launches
@@ -201,7 +201,7 @@ class Hammered(Strict):
 
     kernel: str
     dtype: Dtype
-    shape: Shape
+    shape: Problem
     plain: int = Field(ge=0)  # launches that the host queued one by one
     replayed: int = Field(ge=0)  # launches that CUDA graphs queued
     looks: int = Field(gt=0)  # how often O was poisoned, written again, and compared with the first O bit by bit
@@ -225,7 +225,7 @@ class FarRows(Strict):
 
     kernel: str
     dtype: Dtype
-    shape: Shape
+    shape: Problem
     slices: tuple[tuple[int, int], ...] = Field(min_length=1)  # (sample, head) pairs that were compared
     rows: tuple[int, ...] = Field(min_length=1)  # of each
     launches: int = Field(gt=1)  # on the same inputs
@@ -349,7 +349,7 @@ class PlannedCell(Strict):
     subject: str = Field(min_length=1)  # an iteration (``16``), an ablation (``16 - swizzle``) or a reference (``fa2``)
     config: str  # short form of its configuration; empty for a reference
     dtype: Dtype
-    shape: Shape
+    shape: Problem
     toolchain: str = ""  # CUDA version of the compiler's wheels, ``13.1``; empty for the pinned one and for a reference
     code: str  # digest of machine code, or of PTX and emulator; a reference's version; empty if it is not built
     address: str = Field(pattern=ADDRESS)  # digest of the above, machine, settings and protocol; names the record
@@ -430,7 +430,7 @@ class Interval(Strict):
 class Summary(Interval):
     """Derived: one kernel at one shape."""
 
-    shape: Shape
+    shape: Problem
     verdict: Literal["faster", "slower", "same", "ambiguous"]
     n_pairs: int
     dropped_share: float
@@ -475,7 +475,7 @@ class CaseResult(Strict):
     kernel: str
     case: str
     dtype: str
-    shape: Shape
+    shape: Problem
     status: Literal["pass", "fail", "not_applicable"]
     reason: str | None = None
     accuracy: Accuracy | None = None
@@ -517,7 +517,7 @@ class Agreement(Interval):
     """Derived: another tool's percentage beside the paired timer's."""
 
     method: Method
-    shape: Shape
+    shape: Problem
     kernel_us: float
     reference_us: float
     n_rounds: int
@@ -540,7 +540,7 @@ class CounterResult(Result):
 
     kind: Literal["counters"] = "counters"
     mode: Mode = "ncu-base"
-    shape: Shape
+    shape: Problem
     ncu: str
     counters: dict[str, dict[str, int]]
 
@@ -573,7 +573,7 @@ class SanitizerResult(Result):
     """compute-sanitizer over one launch per kernel at `shape`, and at the shapes where its control flow differs."""
 
     kind: Literal["sanitizer"] = "sanitizer"
-    shape: Shape
+    shape: Problem
     findings: tuple[Finding, ...]
 
 

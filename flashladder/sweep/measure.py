@@ -22,6 +22,7 @@ from flashladder.bench.references import (
     Subject,
     kernel_subject,
     lacking,
+    like,
     profiled,
     reference_identity,
     reference_subject,
@@ -40,6 +41,7 @@ from flashladder.gpu.doctor import rung
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
+from flashladder.problem import Problem
 from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import this_host
 from flashladder.results.schema import (
@@ -145,7 +147,7 @@ class Session:
         self._hardware, self._flush_bytes = cuda_hardware(self._device.telemetry.sample, self._device.gpu.l2_bytes)
         self._started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._inputs: dict[tuple[object, ...], Prepared] = {}
-        self._identities: dict[tuple[str, str], Reference] = {}
+        self._identities: dict[tuple[str, str, Problem], Reference] = {}
         self._last = float("-inf")
         gpu = self._device.gpu
         self.facts = {"gpu": gpu.name, "uuid": gpu.uuid, "rung": self._device.rung}  # sent when the worker is ready
@@ -190,8 +192,8 @@ class Session:
             purpose="tune" if request["mode"] == "tune" else "report",
             **origin(self._device),
             kernels={kernel.key: kernel for _, kernel in found if kernel},
-            reference=self._identity(FA2, cell.dtype) if is_floor else reference_identity({}),
-            references={cell.subject: self._identity(cell.subject, cell.dtype)} if is_library else {},
+            reference=self._identity(FA2, cell) if is_floor else reference_identity({}),
+            references={cell.subject: self._identity(cell.subject, cell)} if is_library else {},
             sweep=Sweep(grid=str(request["grid"]), grid_sha256=str(request["grid_sha256"]), planned=(cell,)),
             settings=Settings(**request["settings"], flush_bytes=self._flush_bytes),
             processes=(Process(index=0, started_utc=self._started, foreign_before=before, foreign_after=after),),
@@ -209,9 +211,9 @@ class Session:
         if cell.subject == FA2:
             return None, None
         if not cell.config:
-            if reason := lacking(cell.subject, cell.dtype):
+            if reason := lacking(cell.subject, cell.dtype, like(cell.shape)):
                 raise CellFailed("refused", reason)
-            return reference_subject(cell.subject, cell.dtype), None
+            return reference_subject(cell.subject, cell.dtype, cell.shape), None
         installed, config = _loaded(cell.subject, cell.toolchain), KernelConfig.parse(cell.config)
         installed.require(config)
         kernel = installed.identity(config, self._device.gpu.arch)
@@ -244,11 +246,12 @@ class Session:
             time.sleep(LOOK_S)
         return found
 
-    def _identity(self, name: str, dtype: str) -> Reference:
-        """A reference with its kernel in this dtype. The profiler finds the kernel once, after the cell is timed."""
-        if (name, dtype) not in self._identities:
-            self._identities[name, dtype] = profiled(reference_identity({}, name), name, (dtype,))
-        return self._identities[name, dtype]
+    def _identity(self, name: str, cell: PlannedCell) -> Reference:
+        """A reference with its kernel for such a cell. The profiler finds the kernel once, after a cell is timed."""
+        key = (name, cell.dtype, like(cell.shape))
+        if key not in self._identities:
+            self._identities[key] = profiled(reference_identity({}, name), name, (cell.dtype,), cell.shape)
+        return self._identities[key]
 
 
 def candidate_in(failure: Failure, keys: Sequence[str]) -> str | None:

@@ -15,7 +15,7 @@ import json
 from flashladder.bench.references import FA2
 from flashladder.files import sha256
 from flashladder.ladder.grid import FEWEST_PAIRS, Grid
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.derive import CELL_EXTRA_BLOCKS
 from flashladder.results.derive import Plan as Pairs
 from flashladder.results.schema import PROTOCOL_VERSION, PlannedCell
@@ -52,7 +52,7 @@ class Settings:
     protocol: str = PROTOCOL_VERSION
 
 
-def cell_of(subject: str, config: str, dtype: str, shape: Shape, toolchain: str = "") -> PlannedCell:
+def cell_of(subject: str, config: str, dtype: str, shape: Problem, toolchain: str = "") -> PlannedCell:
     """A cell without a code digest. Skips pydantic's validation, because a grid has thousands of cells."""
     return PlannedCell.model_construct(
         subject=subject, config=config, dtype=dtype, shape=shape, toolchain=toolchain, code="", address=""
@@ -67,16 +67,19 @@ def with_code(cell: PlannedCell, code: str, settings: Settings) -> PlannedCell:
 def address_of(cell: PlannedCell, code: str, settings: Settings) -> str:
     """The first 16 hex digits of the SHA-256 of the canonical JSON of cell, code and settings."""
     shape = cell.shape
-    sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
+    sizes: tuple[int | str, ...] = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
+    if not shape.is_square:  # other addresses stay as they were before problems had these numbers
+        sizes = (*sizes, shape.kv_len, shape.n_kv_heads, shape.mask)
     facts = (cell.subject, cell.config, cell.dtype, sizes, cell.toolchain, code)
     parts = (json.dumps(one, sort_keys=True, separators=(",", ":")) for one in (facts, asdict(settings)))
     return sha256("".join(parts))[:DIGITS]
 
 
 def title(cell: PlannedCell) -> str:
-    """The cell as one line of text: ``16 (FP16, ...): ... S=4096 B=16 H=16``."""
-    name = f"{cell.subject}{f' cuda {cell.toolchain}' if cell.toolchain else ''}"
-    return f"{name} {cell.config or cell.dtype} S={cell.shape.seq_len} B={cell.shape.batch} H={cell.shape.n_heads}"
+    """The cell as one line of text: ``16 (FP16, ...): ... S=4096 B=16 H=16``, and what is not as usual."""
+    name, shape = f"{cell.subject}{f' cuda {cell.toolchain}' if cell.toolchain else ''}", cell.shape
+    sizes = f"S={shape.seq_len} B={shape.batch} H={shape.n_heads}"
+    return ", ".join(filter(None, (f"{name} {cell.config or cell.dtype} {sizes}", shape.kind)))
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,7 @@ def shard(cells: Sequence[PlannedCell], part: tuple[int, int] | None, settings: 
     return [cell for cell, start in zip(cells, ends, strict=False) if min(int(start / each), count - 1) == index]
 
 
-def pair_s(shape: Shape, machine: str, slow: float = 1.0) -> float:
+def pair_s(shape: Problem, machine: str, slow: float = 1.0) -> float:
     """Estimated seconds of one pair of launches: FA2, and a kernel that is `slow` times slower."""
     return (1 + slow) * (shape.flops / (TFLOPS.get(machine, ROUGH_TFLOPS) * 1e12) + 1e-4)
 

@@ -28,7 +28,7 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.selection import one_config
 from flashladder.names import INTERMEDIATES
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.trace.recorder import QUAD, STATISTICS
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def traced(options: Options) -> tuple[str, bool]:
     return text, found.passed
 
 
-def _first_shown(options: Options, shape: Shape, config: KernelConfig) -> tuple[int, int]:
+def _first_shown(options: Options, shape: Problem, config: KernelConfig) -> tuple[int, int]:
     """``--at``: the first row and column to show. Raises `FlashladderError`: it or ``--block`` is out of range."""
     for name in ("at", "block"):
         if getattr(options, name) and not options.show:

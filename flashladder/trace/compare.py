@@ -30,7 +30,7 @@ from flashladder.emulate.kernel import forward, kernel_of, make_tensors
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.trace.recorder import (
     QUAD,
     SCALED,
@@ -316,7 +316,7 @@ class Trace:
 
     iteration: Iteration
     config: KernelConfig
-    shape: Shape
+    shape: Problem
     tensors: tuple[Array, Array, Array, Array]  # Q, K, V and O, (batch, seq_len, n_heads, d_head)
     ctas: tuple[tuple[int, int, int], ...]  # ``blockIdx`` in the order of the arrays
     steps: tuple[KvStep, ...]  # the kernel's values, by KV block, of all CTAs
@@ -358,7 +358,7 @@ LARGEST = 1 << 22  # scores of all heads; the trace keeps S and P, and both agai
 def trace(
     iteration: Iteration,
     config: KernelConfig,
-    shape: Shape,
+    shape: Problem,
     *,
     contents: str = "normal",
     seed: int = 0,

@@ -33,7 +33,7 @@ from flashladder.machine_code.flow import LOOP, REGIONS, UNREACHED, Regions, reg
 from flashladder.machine_code.opcodes import KINDS, by_kind, kind_of
 from flashladder.machine_code.sass import BYTES, count, disassemble, opcode_class
 from flashladder.names import HEADLINE_LENGTH
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.view.binary import Wanted, file_named, sass_of
 
 Counts = Mapping[str, float]
@@ -302,7 +302,7 @@ def drawn(named: str, config: str | None, arch: str, seq_len: int, kernel: str) 
     if not iteration.family.warps_alike:
         regions = regions_of(disassemble(cubin_for(iteration, chosen, arch).cubin, lines=False))
         return picture_of(f"{title}: {chosen.short_form()}; warps have roles: runs not counted", regions)
-    shape = Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=chosen.d_head)
+    shape = Problem(batch=1, seq_len=seq_len, n_heads=1, d_head=chosen.d_head)
     return picture_of(f"{title}, S = {seq_len}: {chosen.short_form()}", *executed(iteration, chosen, arch, shape))
 
 

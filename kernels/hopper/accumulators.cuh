@@ -37,13 +37,25 @@ __device__ __forceinline__ void pack_columns(std::uint32_t (&packed)[4], const f
     packed[3] = ptx::pack<value_t>(o[2 * t + 1][2], o[2 * t + 1][3]);
 }
 
-// O / l.
-template <int m_tiles, int n_tiles>
+// O / l; 0 where l may be 0, because a row may see no key, and is.
+template <bool may_be_empty, int m_tiles, int n_tiles>
 __device__ __forceinline__ void normalize(float (&o)[m_tiles][n_tiles][4], RowStats<m_tiles> &stats) {
     stats.reduce_l();
 #pragma unroll
     for (int i = 0; i < m_tiles * 2; ++i) {
-        scale_row(o[i / 2], i % 2, ptx::rcp(stats.l[i / 2][i % 2]));
+        const float l = stats.l[i / 2][i % 2];
+        scale_row(o[i / 2], i % 2, may_be_empty && l == 0.0f ? 0.0f : ptx::rcp(l));
+    }
+}
+
+// The log-sum-exp of the rows of a warp that begin at `first` of its tensor's, those before `end`; l is of whole rows.
+__device__ __forceinline__ void write_lse(float *of_head, int first, int end, int lane, const RowStats<1> &stats) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int row = first + half * 8 + lane / 4;
+        if (lane % 4 == 0 && row < end) {
+            of_head[row] = (stats.m[0][half] + __log2f(stats.l[0][half])) * kLn2;
+        }
     }
 }
 
@@ -52,6 +64,18 @@ __device__ __forceinline__ void clear(float (&acc)[m_tiles][n_tiles][4]) {
 #pragma unroll
     for (int i = 0; i < m_tiles * n_tiles * 4; ++i) {
         acc[i / (n_tiles * 4)][i / 4 % n_tiles][i % 4] = 0.0f;
+    }
+}
+
+// A block on the diagonal: the lane's upper row sees its columns up to `last`, the lower one eight more.
+template <int m_tiles, int n_tiles>
+__device__ __forceinline__ void mask_diagonal(float (&s)[m_tiles][n_tiles][4], int last) {
+    const int own = last - threadIdx.x % 4 * 2;  // this lane's columns are 8 n + i % 2 behind its first
+#pragma unroll
+    for (int i = 0; i < m_tiles * n_tiles * 4; ++i) {
+        const int n = i / 4 % n_tiles;
+        float &score = s[i / (n_tiles * 4)][n][i % 4];
+        score = 8 * n + i % 2 <= own + i % 4 / 2 * 8 ? score : kNegInf;
     }
 }
 

@@ -21,11 +21,15 @@ struct HopperArgs {
     TensorMap v;               // boxes of B_c rows
     TensorMap o;               // boxes of as many rows as the epilogue stores at once
     float scale_log2;          // log2(e) / sqrt(d_head)
-    std::int32_t seq_len;      // at least 1
+    std::int32_t seq_len;      // of keys, at least 1; of queries too up to iteration 28
     std::int32_t n_kv_blocks;  // seq_len / B_c, rounded up
-    std::int32_t n_q_blocks;   // seq_len / B_r, rounded up
-    std::int32_t n_heads;
+    std::int32_t n_q_blocks;   // of queries / B_r, rounded up
+    std::int32_t n_heads;      // of queries
     std::int32_t batch;
+    // From iteration 29 on:
+    std::int32_t q_len;         // queries, at least 1
+    std::int32_t heads_per_kv;  // query heads that read one head of K and V
+    float *lse;                 // log-sum-exp of each row, (batch, n_heads, q_len); null if nobody asked for it
 };
 
 // Written by the host's compiler, read by nvcc's: both must lay it out alike.

@@ -26,6 +26,8 @@ T &made();  // never called
     template <typename Part>                  \
     constexpr bool has_##name<Part, decltype(static_cast<void>(__VA_ARGS__))> = true
 
+FLASHLADDER_USE(writes_lse, static_cast<int (*)[Part::writes_lse + 1]>(nullptr));
+FLASHLADDER_USE(kv_head, int{Part::kv_head(made<const HopperArgs>(), 0)});
 FLASHLADDER_USE(ring, typename Part::template Ring<2, 1024>{std::uint32_t{0}, std::uint32_t{0}});
 FLASHLADDER_USE(bytes, static_cast<int (*)[Part::bytes]>(nullptr));
 FLASHLADDER_USE(init, made<const Part>().init(1));
@@ -61,6 +63,13 @@ FLASHLADDER_USE(visits, Visits{Part::visits(made<const HopperArgs>())});
 FLASHLADDER_USE(merge, Part::merge(made<const Any>(), made<const Any>(), made<const Tile>(),
                                    made<const float[1][16][4]>(), made<RowStats<1>>()));
 #undef FLASHLADDER_USE
+
+template <typename Part>
+struct Problem {
+    static_assert(has_writes_lse<Part>,
+                  "Problem must have 'static constexpr bool writes_lse': where args.lse is given");
+    static_assert(has_kv_head<Part>, "Problem must have 'static int kv_head(const HopperArgs &, int head)'");
+};
 
 // Tiles of shared memory in stages, and who may touch a stage when.
 template <typename Part>

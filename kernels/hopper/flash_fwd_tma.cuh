@@ -12,6 +12,7 @@
 #include "hopper/geometry.cuh"
 #include "hopper/tile.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/store.cuh"
 #include "ptx/tma.cuh"
 
 namespace flashladder::hopper {
@@ -19,6 +20,7 @@ namespace flashladder::hopper {
 template <typename Kernel_>
 struct Cta {
     using Kernel = Kernel_;
+    static_assert(contract::kept<contract::Problem, typename Kernel::Problem>);
     static_assert(contract::kept<contract::Pipeline, typename Kernel::Pipeline>);
     static_assert(contract::kept<contract::Roles, typename Kernel::Roles>);
     static_assert(contract::kept<contract::Mainloop, typename Kernel::Mainloop>);
@@ -28,6 +30,7 @@ struct Cta {
     using G = Geometry<Kernel>;
     using value_t = typename Kernel::value_t;
     using Epilogue = typename Kernel::Epilogue;
+    using Problem = typename Kernel::Problem;
     using Scheduler = typename Kernel::Scheduler;
     using Softmax = typename Kernel::Softmax;
     using QRing = typename Kernel::Pipeline::template Ring<Kernel::q_stages, G::q_bytes>;
@@ -36,6 +39,8 @@ struct Cta {
     static_assert(QRing::bytes + KRing::bytes + VRing::bytes == G::smem_stats - G::smem_barriers);
     static constexpr bool splits = contract::Scheduler<Scheduler>::splits;
     static_assert(splits == contract::Epilogue<Epilogue>::merges, "what is split is merged");
+    static constexpr bool causal = Kernel::causal;
+    static_assert(!(causal && splits), "the blocks of a tile are not known to all");
 
     const HopperArgs &args;
     const std::uint32_t smem;  // shared address of the CTA's tiles
@@ -66,7 +71,35 @@ struct Cta {
 
     // One thread: a tile of Q, each warpgroup's rows as a tile of their own.
     __device__ __forceinline__ void load_q(const Tile &tile, const typename QRing::Place &at) const {
-        const std::uint32_t full = q.claim(at);
+        copy_q(tile, at, q.claim(at));
+    }
+
+    // The same, and what consumers have to know of the tile besides.
+    __device__ __forceinline__ void load_q(const WorkTile &work, const typename QRing::Place &at) const {
+        q.reserve(at);
+        const std::uint32_t to = record(at);
+        const Tile &tile = work.tile;
+        ptx::store_shared_16(to, tile.q_block, tile.head, tile.batch, work.blocks);
+        ptx::store_shared_16(to + 16, work.reach, work.is_last, 0, 0);
+        copy_q(tile, at, q.announce(at));
+    }
+
+    // Consumers, once Q is there: what the producer has told of its tile.
+    __device__ __forceinline__ WorkTile work_at(const typename QRing::Place &at) const {
+        const uint4 first = ptx::load_shared_16(record(at));
+        const uint4 second = ptx::load_shared_16(record(at) + 16);
+        return {{static_cast<int>(first.x), static_cast<int>(first.y), static_cast<int>(first.z)},
+                static_cast<int>(first.w),
+                static_cast<int>(second.x),
+                static_cast<int>(second.y)};
+    }
+
+    __device__ __forceinline__ std::uint32_t record(const typename QRing::Place &at) const {
+        return smem + G::smem_records + at.stage * G::record_bytes;
+    }
+
+    __device__ __forceinline__ void copy_q(const Tile &tile, const typename QRing::Place &at,
+                                           std::uint32_t full) const {
 #pragma unroll
         for (int group = 0; group < G::n_consumers; ++group) {
             ptx::tma_load(q.tile(at) + group * G::group_bytes, args.q, full, tile.q_block * G::B_r + group * G::rows,
@@ -74,16 +107,23 @@ struct Cta {
         }
     }
 
-    // One thread: the block of K, or V, that is visited as number `i`.
-    __device__ __forceinline__ void load_k(const Tile &tile, int i, const typename KRing::Place &at) const {
-        ptx::tma_load(k.tile(at), args.k, k.claim(at), first_row(i), tile.head, tile.batch);
+    // One thread: the block of K, or V, that is visited as number `i`, of head `kv.head` of them.
+    __device__ __forceinline__ void load_k(const Tile &kv, int i, const typename KRing::Place &at) const {
+        ptx::tma_load(k.tile(at), args.k, k.claim(at), first_row(i), kv.head, kv.batch);
     }
-    __device__ __forceinline__ void load_v(const Tile &tile, int i, const typename VRing::Place &at) const {
-        ptx::tma_load(v.tile(at), args.v, v.claim(at), first_row(i), tile.head, tile.batch);
+    __device__ __forceinline__ void load_v(const Tile &kv, int i, const typename VRing::Place &at) const {
+        ptx::tma_load(v.tile(at), args.v, v.claim(at), first_row(i), kv.head, kv.batch);
     }
 
     // First row of the block that is visited as number `i`.
-    __device__ __forceinline__ int first_row(int i) const { return (args.n_kv_blocks - 1 - i) * G::B_c; }
+    __device__ __forceinline__ int first_row(int i) const { return (causal ? i : args.n_kv_blocks - 1 - i) * G::B_c; }
+
+    // What a tile's rows see: row r of Q the keys up to r + seq_len - q_len, so that the last row sees all.
+    __device__ __forceinline__ WorkTile work_of(const Tile &tile, bool is_last) const {
+        const int reach = tile.q_block * G::B_r + args.seq_len - args.q_len + 1;
+        const int keys = min(reach + G::B_r - 1, args.seq_len);  // of the last row
+        return {tile, max((keys + G::B_c - 1) / G::B_c, 1), reach, is_last};
+    }
 
     // Which blocks of a tile this CTA visits.
     __device__ __forceinline__ auto visits() const { return visits_of<typename Kernel::Scheduler, splits>(args); }

@@ -8,7 +8,6 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -92,12 +91,13 @@ TensorMap encoded(const char *name, const MapKey &key) {
 }
 
 // The map of a tensor, from the cache where it was encoded before. Safe from several threads.
-TensorMap map_of(const char *name, const KernelRow &row, const Problem &problem, const View &view, int rows) {
+TensorMap map_of(const char *name, const KernelRow &row, const View &view, std::int64_t length, std::int64_t heads,
+                 std::int64_t batch, int rows) {
     static std::mutex mutex;
     static std::map<MapKey, TensorMap> kept;
     const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
-    const std::array<std::uint64_t, axes> sizes{chunk, size(problem.seq_len), size(row.d_head) / chunk,
-                                                size(problem.n_heads), size(problem.batch)};
+    const std::array<std::uint64_t, axes> sizes{chunk, size(length), size(row.d_head) / chunk, size(heads),
+                                                size(batch)};
     MapKey key{reinterpret_cast<std::uintptr_t>(view.data),
                sizes,
                {size(view.seq), chunk_bytes, size(view.head), size(view.batch)},
@@ -138,27 +138,34 @@ int parts_of(std::int64_t tiles, std::int32_t kv_blocks, const Device &device) {
 
 // own: rows of a box of Q, rows of a box of O, whether a CTA computes several tiles, whether several CTAs share a tile.
 Launch plan(const KernelRow &row, const Problem &problem, const Device &device) {
-    const auto map = [&](const char *name, const View &view, int rows) {
-        return map_of(name, row, problem, view, rows);
+    const auto of_queries = [&](const char *name, const View &view, int rows) {
+        return map_of(name, row, view, problem.seq_len, problem.n_heads, problem.batch, rows);
     };
-    const HopperArgs args{map("q", problem.q, row.own[0]),
-                          map("k", problem.k, row.B_c),
-                          map("v", problem.v, row.B_c),
-                          map("out", problem.out, row.own[1]),
-                          static_cast<float>(std::log2(std::exp(1.0)) / std::sqrt(static_cast<double>(row.d_head))),
-                          static_cast<std::int32_t>(problem.seq_len),
-                          blocks(problem.seq_len, row.B_c),
+    const auto of_keys = [&](const char *name, const View &view) {
+        return map_of(name, row, view, problem.kv_len, problem.n_kv_heads, problem.batch, row.B_c);
+    };
+    const HopperArgs args{of_queries("q", problem.q, row.own[0]),
+                          of_keys("k", problem.k),
+                          of_keys("v", problem.v),
+                          of_queries("out", problem.out, row.own[1]),
+                          scale_log2(problem.scale),
+                          static_cast<std::int32_t>(problem.kv_len),
+                          blocks(problem.kv_len, row.B_c),
                           blocks(problem.seq_len, row.B_r),
                           static_cast<std::int32_t>(problem.n_heads),
-                          static_cast<std::int32_t>(problem.batch)};
+                          static_cast<std::int32_t>(problem.batch),
+                          static_cast<std::int32_t>(problem.seq_len),
+                          static_cast<std::int32_t>(problem.n_heads / problem.n_kv_heads),
+                          problem.lse};
     const auto size = [](std::int64_t value) { return static_cast<unsigned int>(value); };
     if (row.own[2]) {
-        const std::int64_t tiles = problem.batch * problem.n_heads * args.n_q_blocks;
+        const int at_once = row.causal ? 2 : 1;  // tiles that a CTA takes together: a long one and a short one
+        const std::int64_t tiles = problem.batch * problem.n_heads * blocks(args.n_q_blocks, at_once);
         if (tiles > most_tiles)
-            fail("q: expected at most " + std::to_string(most_tiles) + " blocks of " + std::to_string(row.B_r) +
-                 " rows of all heads and samples, found " + std::to_string(tiles));
+            fail("q: expected at most " + std::to_string(most_tiles) + " blocks of " +
+                 std::to_string(at_once * row.B_r) + " rows of all heads and samples, found " + std::to_string(tiles));
         const std::int64_t slots =
-            (tiles + device.multiprocessors - 1) / device.multiprocessors * std::int64_t{args.n_kv_blocks};
+            (tiles + device.multiprocessors - 1) / device.multiprocessors * at_once * args.n_kv_blocks;
         if (slots > std::numeric_limits<std::int32_t>::max())
             fail("q: expected at most " + std::to_string(std::numeric_limits<std::int32_t>::max()) +
                  " blocks of K for one multiprocessor, found " + std::to_string(slots) + "; give it fewer positions");

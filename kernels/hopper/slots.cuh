@@ -17,6 +17,8 @@ struct Slots {
     using Softmax = typename Cta::Softmax;
     using Weights = std::uint32_t[G::B_c / 16][4];  // P of a block
     using Sums = float[2][2];                       // of a lane's weights: [row][half of the block's keys]
+    static constexpr int most_slots = 0x7fffffff;
+    static constexpr float no_key = -1e30f;  // below every scaled score
 
     const Cta &cta;
     Consumer &me;
@@ -30,30 +32,93 @@ struct Slots {
     int late = 0;                              // 1: O of this warp has not been rescaled to the current maximum yet
     float factor[2];                           // per row: rescales O to the current maximum
     int all;                                   // slots in total; if CTAs share tiles, of one tile
-    int unsure;  // blocks after a tile's first that always update the maximum: with few keys or blocks limits mislead
+    int unsure;    // blocks after a tile's first that always update the maximum: with few keys or blocks limits mislead
+    WorkTile own;  // where tiles differ: the tile that S belongs to
+    Tile stored;   // and the one that O belongs to
+    int whole;     // and blocks at its beginning of which this warpgroup's rows see all keys
 
     __device__ __forceinline__ Slots(const Cta &cta_, Consumer &me_)
         : cta(cta_), me(me_), group(cta_, me_), work(cta_.args) {
-        const int step = static_cast<int>(gridDim.x);
-        const int tiles = work.tiles() - work.at;
-        unsure = blocks() < 4 ? 2 : cta.ragged_rows() < G::B_c ? 1 : 0;
-        all = (tiles + step - 1) / step * blocks() - 1;
+        if constexpr (!Cta::causal) {
+            const int step = static_cast<int>(gridDim.x);
+            const int tiles = work.tiles() - work.at;
+            unsure = blocks() < 4 ? 2 : cta.ragged_rows() < G::B_c ? 1 : 0;
+            all = (tiles + step - 1) / step * blocks() - 1;
+        }
+    }
+
+    // Where tiles differ: the one whose Q is at `at` begins, with the block that is visited `slots` after the first.
+    __device__ __forceinline__ void open(const typename Cta::QRing::Place &at, int slots) {
+        if constexpr (Cta::causal) {
+            own = cta.work_at(at);
+            whole = max(own.reach + me.group * G::rows, 0) / G::B_c;
+            unsure = own.blocks < 4 ? 2 : 0;
+            all = own.is_last ? slots + own.blocks - 1 : most_slots;
+        }
+    }
+
+    // S of a block that not all rows see whole.
+    __device__ __forceinline__ void mask_rows() {
+        if constexpr (Cta::causal) {
+            if (block >= whole) {
+                const int row = me.group * G::rows + me.warp * 16 + me.lane / 4;  // of the tile, the upper of two
+                mask_diagonal(group.s, own.reach - 1 + row - block * G::B_c);
+            }
+        }
+    }
+
+    // The tile that O belongs to; the next one after it.
+    __device__ __forceinline__ Tile tile_of_o() const {
+        if constexpr (Cta::causal) {
+            return stored;
+        } else {
+            return work.tile();
+        }
+    }
+    __device__ __forceinline__ void next_tile() {
+        if constexpr (Cta::causal) {
+            stored = own.tile;
+        } else {
+            work.next();
+        }
     }
 
     // Blocks of a tile that this CTA visits.
     __device__ __forceinline__ int blocks() const { return cta.visits().end() - cta.visits().first(); }
 
+    // The block that begins the next tile. If CTAs share tiles, each has a part of one, and `block` never gets there.
+    __device__ __forceinline__ int end_of_tile() const {
+        if constexpr (Cta::causal) {
+            return own.blocks;
+        } else {
+            return cta.args.n_kv_blocks;
+        }
+    }
+
     // Keys of the tile visited so far; with shared tiles an upper bound, as only one CTA has the ragged block.
     __device__ __forceinline__ int seen() const {
-        if constexpr (Cta::splits) {
+        if constexpr (Cta::splits || Cta::causal) {
             return (block + 1) * G::B_c;
         } else {
             return cta.ragged_rows() + block * G::B_c;
         }
     }
 
+    // Keys that a row of the tile sees, about.
+    __device__ __forceinline__ int keys() const {
+        if constexpr (Cta::causal) {
+            return own.blocks * G::B_c;
+        } else {
+            return cta.args.seq_len;
+        }
+    }
+
     __device__ __forceinline__ void first() {
         cta.q.wait(group.q);
+        open(group.q, 0);
+        if constexpr (Cta::causal) {
+            next_tile();
+        }
         cta.k.wait(group.k);
         me.take_turn();
         ptx::wgmma_fence();
@@ -62,6 +127,7 @@ struct Slots {
         me.pass_turn();
         ptx::wgmma_wait<0>();
         group.take_s();
+        mask_rows();
         float grown[2];  // unused on the first block
         follow<true>(true, grown);
         begin_tile();
@@ -78,10 +144,10 @@ struct Slots {
         ptx::pin(group.o);
         if constexpr (Cta::splits) {
             if (Cta::Scheduler::parts() > 1) {
-                return Cta::Epilogue::merge(cta, me, work.tile(), group.o, group.stats);
+                return Cta::Epilogue::merge(cta, me, tile_of_o(), group.o, group.stats);
             }
         }
-        group.store(work.tile());
+        group.store(tile_of_o(), group.stats);
     }
 
     __device__ __forceinline__ void issue_pv(Weights &weights) {
@@ -105,7 +171,7 @@ struct Slots {
     // back the stage of Q through which O of the tile before was stored.
     __device__ __forceinline__ void settle() {
         if (must_follow()) {
-            Softmax::decide(limit, group.stats, seen(), cta.args.seq_len);
+            Softmax::decide(limit, group.stats, seen(), keys());
             if (block == 0 && done > 0) {
                 group.give_back();
             }
@@ -124,10 +190,18 @@ struct Slots {
 
     template <bool first = false>
     __device__ __forceinline__ void follow(bool opens, float (&grown)[2]) {
-        if (opens && opening_rows<first>() < G::B_c) {
-            mask_columns(group.s, opening_rows<first>());
+        if constexpr (!Cta::causal) {
+            if (opens && opening_rows<first>() < G::B_c) {
+                mask_columns(group.s, opening_rows<first>());
+            }
         }
         Softmax::follow(group.s, group.stats, cta.args.scale_log2, opens, grown);
+        if constexpr (Cta::causal) {
+            if (opens) {  // a row without keys: no -inf, from which -inf would be subtracted
+                group.stats.m[0][0] = fmaxf(group.stats.m[0][0], no_key);
+                group.stats.m[0][1] = fmaxf(group.stats.m[0][1], no_key);
+            }
+        }
     }
 
     // The maximum of a row grew while P V is in flight: rescales l now, and leaves O to the next slot.
@@ -149,6 +223,15 @@ struct Slots {
                 late = 0;
             }
         }
+    }
+
+    // O of the tile that has ended is stored once its last P V is done, and the next one's begins.
+    __device__ __forceinline__ void end_tile(RowStats<1> &of_o) {
+        ptx::wgmma_wait<0>();
+        ptx::pin(group.o);
+        group.store(tile_of_o(), of_o);
+        next_tile();
+        begin_tile();
     }
 
     __device__ __forceinline__ void begin_tile() {

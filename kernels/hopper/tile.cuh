@@ -11,6 +11,16 @@ struct Tile {
     int batch;
 };
 
+// What the producer tells consumers of a tile where tiles differ in more than their place: 32 bytes beside Q's stage.
+struct WorkTile {
+    Tile tile;
+    int blocks;   // of K and V that its rows see, at least 1
+    int reach;    // keys that its first row sees: below 1 where it sees none, beyond the last key where it sees all
+    int is_last;  // 1: this CTA computes no other tile after it
+    int unused[2];
+};
+static_assert(sizeof(WorkTile) == 32, "two vectors of 16 bytes");
+
 // Blocks of K and V by the order in which a tile's are visited: from `first` to the one before `end`.
 struct Visits {
     int from;

@@ -107,8 +107,8 @@ struct Warpgroup {
     }
 
     // O of a tile on its way, through the place of its Q.
-    __device__ __forceinline__ void store(const Tile &tile) {
-        Cta::Epilogue::write(cta, me, tile, cta.q.tile(q) + me.group * G::group_bytes, o, stats);
+    __device__ __forceinline__ void store(const Tile &tile, RowStats<1> &of_o) {
+        Cta::Epilogue::write(cta, me, tile, cta.q.tile(q) + me.group * G::group_bytes, o, of_o);
         if constexpr (Cta::Scheduler::several) {
             stored = q;
             is_stored = true;

@@ -1,11 +1,15 @@
-// The torch side: two operators in the namespace that the generated table names, through torch's stable ABI.
+// The torch side: four operators in the namespace that the generated table names, through torch's stable ABI.
 //
-// `forward` allocates its output, `forward_out` writes into the caller's. One object file serves every iteration: the
-// namespace is read at load time, so STABLE_TORCH_LIBRARY, which wants it in the source, is written out here.
-// Built against any torch from 2.10 on, with or without CUDA, and loaded by any other: what exists only in a CUDA build
-// of torch (the current stream) is looked up at run time. CPU tensors reach the same function, so that every check but
-// the device's can be tried on a machine without a GPU.
+// `forward` and `attention` allocate their results, `forward_out` and `attention_out` write into the caller's tensors.
+// One object file serves every iteration: the namespace is read at load time, so STABLE_TORCH_LIBRARY, which wants it
+// in the source, is written out here. Built against any torch from 2.10 on, with or without CUDA, and loaded by any
+// other: what exists only in a CUDA build of torch (the current stream) is looked up at run time. CPU tensors reach the
+// same function, so that every check but the device's can be tried on a machine without a GPU.
 #include <dlfcn.h>
+
+#include <limits>
+#include <optional>
+#include <tuple>
 
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
@@ -114,67 +118,119 @@ int deciding_capability(const std::string &config, const TensorFacts &q) {
     return capability_of(std::stoi(q.device.substr(indexed.size())));
 }
 
-void run(const KernelRow &row, const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &out) {
+// Enqueues everything: a kernel, or without keys what torch gives then, O = 0 and a log-sum-exp of -inf.
+void run(const KernelRow &row, const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &out,
+         const Extras &extras = {}, const std::optional<Tensor> &lse = std::nullopt) {
     if (q.numel() == 0)  // no element to write
         return;
     const int device = q.get_device_index();
     const torch::stable::accelerator::DeviceGuard guard(device);
-    const Problem problem{view_of(q), view_of(k), view_of(v), view_of(out, out.mutable_data_ptr()),
-                          q.size(0),  q.size(1),  q.size(2)};
+    if (k.numel() == 0) {
+        torch::stable::fill_(out, 0);
+        if (lse)
+            torch::stable::fill_(*lse, -std::numeric_limits<double>::infinity());
+        return;
+    }
+    const Problem problem{view_of(q),
+                          view_of(k),
+                          view_of(v),
+                          view_of(out, out.mutable_data_ptr()),
+                          q.size(0),
+                          q.size(1),
+                          q.size(2),
+                          k.size(1),
+                          k.size(2),
+                          extras.scale.value_or(default_scale(q.size(3))),
+                          lse ? static_cast<float *>(lse->mutable_data_ptr()) : nullptr};
     launch(row, plan(row, problem, device_for(row, device)), device, current_stream(device));
 }
 
-// A contiguous tensor like q. What the stable ABI throws says nothing; torch's own reason has gone to stderr by then.
-Tensor new_output(const Tensor &q, const TensorFacts &facts) {
+// A contiguous tensor on q's device, and of q's dtype unless another one is given. What the stable ABI throws says
+// nothing; torch's own reason has gone to stderr by then.
+Tensor new_result(const char *name, const Tensor &q, torch::headeronly::IntHeaderOnlyArrayRef sizes,
+                  std::optional<torch::headeronly::ScalarType> dtype = std::nullopt) {
     try {
-        return torch::stable::new_empty(q, q.sizes());
+        return torch::stable::new_empty(q, sizes, dtype);
     } catch (const std::runtime_error &) {
-        throw std::runtime_error(std::string(flashladder_namespace) + ": out: torch could not allocate " +
-                                 std::to_string(q.numel() * element_bytes) + " bytes on " + facts.device +
-                                 " (its reason is on stderr); free memory or pass out");
+        std::int64_t bytes = dtype ? 4 : element_bytes;
+        for (const std::int64_t size : sizes)
+            bytes *= size;
+        throw std::runtime_error(std::string(flashladder_namespace) + ": " + name + ": torch could not allocate " +
+                                 std::to_string(bytes) + " bytes on " + device_name(q) +
+                                 " (its reason is on stderr); free memory or pass " + name);
     }
+}
+
+// The row to launch, once all arguments are known to be good; without `out` a new tensor will be allocated.
+const KernelRow &checked(const Tensor &q, const Tensor &k, const Tensor &v, const Tensor *out,
+                         const std::string &config, const Extras &extras = {}) {
+    const TensorFacts of_q = facts_of("q", q);
+    return check_arguments(
+        {of_q, facts_of("k", k), facts_of("v", v), out ? facts_of("out", *out) : facts_of_output(of_q)}, out != nullptr,
+        config, deciding_capability(config, of_q), extras);
 }
 
 // Arguments are tensors (batch, seq_len, n_heads, d_head); config is a short form, or empty for the one tuned for q's
 // GPU. Returns a new contiguous tensor of q's shape, dtype and device.
 Tensor forward(const Tensor &q, const Tensor &k, const Tensor &v, const std::string &config) {
-    const TensorFacts q_facts = facts_of("q", q);
-    const KernelRow &row = check_arguments({q_facts, facts_of("k", k), facts_of("v", v), facts_of_output(q_facts)},
-                                           false, config, deciding_capability(config, q_facts));
-    const Tensor out = new_output(q, q_facts);
+    const KernelRow &row = checked(q, k, v, nullptr, config);
+    const Tensor out = new_result("out", q, q.sizes());
     run(row, q, k, v, out);
     return out;
 }
 
 void forward_out(const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &out, const std::string &config) {
-    const TensorFacts q_facts = facts_of("q", q);
-    const KernelRow &row = check_arguments({q_facts, facts_of("k", k), facts_of("v", v), facts_of("out", out)}, true,
-                                           config, deciding_capability(config, q_facts));
-    run(row, q, k, v, out);
+    run(checked(q, k, v, &out, config), q, k, v, out);
+}
+
+// q is (batch, seq_len, n_heads, d_head), k and v (batch, kv_len, n_kv_heads, d_head). Returns out, as `forward`, and
+// the log-sum-exp of the scaled scores of each row, fp32 (batch, n_heads, seq_len); (0,) if nobody asked for it.
+std::tuple<Tensor, Tensor> attention(const Tensor &q, const Tensor &k, const Tensor &v, bool causal,
+                                     std::optional<double> scale, bool return_lse, const std::string &config) {
+    const Extras extras{true, causal, scale, return_lse, std::nullopt};
+    const KernelRow &row = checked(q, k, v, nullptr, config, extras);
+    const Tensor out = new_result("out", q, q.sizes());
+    std::vector<std::int64_t> sizes{0};
+    if (return_lse)
+        sizes = {q.size(0), q.size(2), q.size(1)};
+    const Tensor lse = new_result("lse", q, sizes, torch::headeronly::ScalarType::Float);
+    run(row, q, k, v, out, extras, return_lse ? std::optional(lse) : std::nullopt);
+    return {out, lse};
+}
+
+void attention_out(const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &out,
+                   const std::optional<Tensor> &lse, bool causal, std::optional<double> scale,
+                   const std::string &config) {
+    Extras extras{true, causal, scale, lse.has_value(), std::nullopt};
+    if (lse)
+        extras.lse = facts_of("lse", *lse);
+    run(checked(q, k, v, &out, config, extras), q, k, v, out, extras, lse);
 }
 
 // The same conditions on facts alone, for tensors without memory: the fake implementations call it while a graph is
-// traced. Four tensors in the order q, k, v, out; `sizes` and `strides` (elements) hold `ranks[i]` numbers of each.
-// `addresses` (bytes) lie far apart for tensors of different storages; a device that begins with "cuda" is a GPU.
+// traced. The tensors are q, k, v, out and, if the caller gives it, lse; `sizes` and `strides` (elements) hold
+// `ranks[i]` numbers of each. `addresses` (bytes) lie far apart for tensors of different storages; a device that begins
+// with "cuda" is a GPU. The rest are the arguments of `attention`; for `forward`, `any_shape` is false.
 void check(const std::vector<std::int64_t> &ranks, const std::vector<std::int64_t> &sizes,
            const std::vector<std::int64_t> &strides, const std::vector<std::int64_t> &addresses,
            const std::vector<std::string> &dtypes, const std::vector<std::string> &devices, bool out_given,
-           const std::string &config) {
-    static constexpr std::array<const char *, 4> names{"q", "k", "v", "out"};
-    std::array<TensorFacts, 4> facts;
+           const std::string &config, bool any_shape, bool causal, std::optional<double> scale, bool wants_lse) {
     std::int64_t begin = 0;
-    for (std::size_t i = 0; i < facts.size(); ++i) {
-        const std::int64_t end = begin + ranks.at(i);
-        facts[i] = {names[i],
-                    {sizes.begin() + begin, sizes.begin() + end},
-                    {strides.begin() + begin, strides.begin() + end},
-                    dtypes.at(i),
-                    devices.at(i),
-                    devices.at(i).rfind("cuda", 0) == 0,
-                    static_cast<std::uintptr_t>(addresses.at(i))};
-        begin = end;
-    }
-    check_arguments(facts, out_given, config, deciding_capability(config, facts[0]));
+    const auto next = [&](const char *name, std::size_t i) {
+        const auto from = begin, to = begin += ranks.at(i);
+        return TensorFacts{name,
+                           {sizes.begin() + from, sizes.begin() + to},
+                           {strides.begin() + from, strides.begin() + to},
+                           dtypes.at(i),
+                           devices.at(i),
+                           devices.at(i).rfind("cuda", 0) == 0,
+                           static_cast<std::uintptr_t>(addresses.at(i))};
+    };
+    const std::array<TensorFacts, 4> facts{next("q", 0), next("k", 1), next("v", 2), next("out", 3)};
+    Extras extras{any_shape, causal, scale, wants_lse, std::nullopt};
+    if (ranks.size() > facts.size())
+        extras.lse = next("lse", facts.size());
+    check_arguments(facts, out_given, config, deciding_capability(config, facts[0]), extras);
 }
 
 // The short forms of this library's kernels, one per line.
@@ -196,13 +252,22 @@ struct Registration {
     Registration() {
         schemas.def("forward(Tensor q, Tensor k, Tensor v, str config=\"\") -> Tensor");
         schemas.def("forward_out(Tensor q, Tensor k, Tensor v, Tensor(a!) out, str config=\"\") -> ()");
+        schemas.def(
+            "attention(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, bool return_lse=False, "
+            "str config=\"\") -> (Tensor, Tensor)");
+        schemas.def(
+            "attention_out(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor(b!)? lse, bool causal=False, "
+            "float? scale=None, str config=\"\") -> ()");
         schemas.def("configurations() -> str");
         schemas.def(
             "check(int[] ranks, int[] sizes, int[] strides, int[] addresses, str[] dtypes, str[] devices, "
-            "bool out_given, str config) -> ()");
+            "bool out_given, str config, bool any_shape=False, bool causal=False, float? scale=None, "
+            "bool wants_lse=False) -> ()");
         for (StableLibrary *library : {&cpu, &cuda}) {
             library->impl("forward", TORCH_BOX(&forward));
             library->impl("forward_out", TORCH_BOX(&forward_out));
+            library->impl("attention", TORCH_BOX(&attention));
+            library->impl("attention_out", TORCH_BOX(&attention_out));
         }
         any.impl("configurations", TORCH_BOX(&configurations));
         any.impl("check", TORCH_BOX(&check));

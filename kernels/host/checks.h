@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -21,12 +24,16 @@ namespace {
 
 constexpr int rank = 4;                      // (batch, seq_len, n_heads, d_head)
 constexpr std::int64_t element_bytes = 2;    // fp16, bf16
+constexpr std::uintptr_t lse_bytes = 4;      // fp32
 constexpr std::int64_t vector_elements = 8;  // one 16-byte cp.async, and the step of a tensor map's strides
 constexpr std::int64_t max_grid_yz = 65535;  // CUDA's limit on gridDim.y and gridDim.z
 constexpr int max_listed = 24;               // configurations in one message
+constexpr const char *needs_general = "iterations from 29 on take it";
+constexpr const char *build_more = "build more with the --configs option of this iteration's build";
+constexpr const char *needs_causal = "iterations from 31 on have a causal mask";
 
 struct TensorFacts {
-    const char *name;  // "q", "k", "v" or "out"
+    const char *name;  // "q", "k", "v", "out" or "lse"
     std::vector<std::int64_t> sizes;
     std::vector<std::int64_t> strides;  // elements
     std::string dtype;                  // "fp16", "bf16", or torch's name of another one
@@ -44,6 +51,19 @@ struct TensorFacts {
         return last + 1;
     }
 };
+
+// What a call of `attention` may ask for besides; `forward` asks for nothing of it.
+struct Extras {
+    bool any_shape = false;          // q and k may differ in length and heads, if the kernel is general
+    bool causal = false;             // query i sees the keys up to i + kv_len - seq_len
+    std::optional<double> scale;     // of scores; 1 / sqrt(d_head) if not given
+    bool wants_lse = false;          // the log-sum-exp of each row
+    std::optional<TensorFacts> lse;  // and where the caller wants it; else it goes into a new tensor
+};
+
+inline double default_scale(std::int64_t d_head) {
+    return 1.0 / std::sqrt(static_cast<double>(d_head));
+}
 
 [[noreturn]] inline void bad(const std::string &argument, const std::string &expected, const std::string &found,
                              const std::string &hint = "") {
@@ -72,23 +92,36 @@ inline void check_dtype(const TensorFacts &t, const TensorFacts &q) {
         bad(t.name, "q's dtype " + q.dtype, t.dtype);
 }
 
-inline void check_shape(const TensorFacts &t, const TensorFacts &q) {
-    if (t.sizes == q.sizes)
-        return;
-    bad(t.name, "q's shape " + text(q.sizes), text(t.sizes),
-        "query, key and value lengths and head counts are equal here");
+inline void check_shape(const TensorFacts &t, const TensorFacts &q,
+                        const char *hint = "query, key and value lengths and head counts are equal here") {
+    if (t.sizes != q.sizes)
+        bad(t.name, "q's shape " + text(q.sizes), text(t.sizes), hint);
 }
 
-inline void check_sizes(const TensorFacts &q) {
-    const auto in_range = [&](int dimension, const char *name, std::int64_t limit) {
-        const std::int64_t size = q.sizes[dimension];
-        if (size <= limit)
-            return;
-        bad("q", std::string(name) + " of at most " + std::to_string(limit), std::to_string(size));
-    };
-    in_range(0, "batch", max_grid_yz);
-    in_range(1, "seq_len", INT_MAX);
-    in_range(2, "n_heads", max_grid_yz);
+// k and v against q, where lengths and head counts may differ.
+inline void check_groups(const TensorFacts &q, const TensorFacts &k, const TensorFacts &v) {
+    for (const auto &[i, name] : {std::pair<int, const char *>{0, "batch "}, {3, "d_head "}}) {
+        if (k.sizes[i] != q.sizes[i])
+            bad("k", "q's " + (name + std::to_string(q.sizes[i])), std::to_string(k.sizes[i]));
+    }
+    const std::int64_t heads = q.sizes[2], kv_heads = k.sizes[2];
+    if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0)
+        bad("k", "a number of heads that divides q's " + std::to_string(heads), std::to_string(kv_heads));
+    if (v.sizes != k.sizes)
+        bad("v", "k's shape " + text(k.sizes), text(v.sizes));
+}
+
+inline void check_size(const TensorFacts &t, int dimension, const char *name, std::int64_t limit) {
+    if (t.sizes[dimension] > limit)
+        bad(t.name, std::string(name) + " of at most " + std::to_string(limit), std::to_string(t.sizes[dimension]));
+}
+
+inline void check_sizes(const TensorFacts &q, const TensorFacts &k, const KernelRow &row) {
+    const std::int64_t limit = row.flat_grid ? INT_MAX : max_grid_yz;
+    check_size(q, 0, "batch", limit);
+    check_size(q, 1, "seq_len", INT_MAX);
+    check_size(k, 1, "seq_len", INT_MAX);
+    check_size(q, 2, "n_heads", limit);
 }
 
 inline std::string built_configurations() {
@@ -102,33 +135,62 @@ inline std::string built_configurations() {
     return line;
 }
 
-// The row of a dtype that is tuned for GPUs of a compute capability; that of an unknown GPU is `capability` 0.
-inline const KernelRow &tuned_row(const TensorFacts &q, int capability) {
+// The row of a dtype and a mask that is tuned for GPUs of a compute capability; that of an unknown GPU is 0.
+inline const KernelRow &tuned_row(const TensorFacts &q, int capability, bool causal) {
     const KernelRow *found = nullptr;
+    bool has_dtype = false;
     for (int i = 0; i < flashladder_n_tuned; ++i) {
-        const TunedRow &tuned = flashladder_tuned[i];
-        if (tuned.capability <= capability && flashladder_kernels[tuned.row].dtype == q.dtype)
-            found = &flashladder_kernels[tuned.row];
+        const KernelRow &row = flashladder_kernels[flashladder_tuned[i].row];
+        if (row.dtype != q.dtype)
+            continue;
+        has_dtype = true;
+        if (flashladder_tuned[i].capability <= capability && (row.causal != 0) == causal)
+            found = &row;
     }
-    if (found == nullptr)
+    if (!has_dtype)
         bad("q", "a dtype that was built: " + built_configurations(), q.dtype);
+    if (found == nullptr)
+        bad("causal", "what a kernel was built for: " + built_configurations(), causal ? "True" : "False",
+            causal ? needs_causal : build_more);
     return *found;
 }
 
 // The row named `config`, or the one tuned for the GPU when `config` is empty.
-inline const KernelRow &select_row(const std::string &config, const TensorFacts &q, int capability) {
+inline const KernelRow &select_row(const std::string &config, const TensorFacts &q, int capability, bool causal) {
     if (config.empty())
-        return tuned_row(q, capability);
+        return tuned_row(q, capability, causal);
     for (int i = 0; i < flashladder_n_kernels; ++i) {
         const KernelRow &row = flashladder_kernels[i];
-        if (row.config == config) {
-            if (row.dtype == q.dtype)
-                return row;
+        if (row.config != config)
+            continue;
+        if (row.dtype != q.dtype)
             bad("config", "one for q's dtype " + q.dtype, config);
-        }
+        if ((row.causal != 0) != causal)
+            bad("config", causal ? "one with a causal mask" : "one without a mask", config, causal ? needs_causal : "");
+        return row;
     }
-    bad("config", "one that was built: " + built_configurations(), "\"" + config + "\"",
-        "build more with the --configs option of this iteration's build");
+    bad("config", "one that was built: " + built_configurations(), "\"" + config + "\"", build_more);
+}
+
+// What only general kernels take.
+inline void check_extras(const std::array<TensorFacts, 4> &tensors, const Extras &extras, const KernelRow &row) {
+    const TensorFacts &q = tensors[0], &k = tensors[1];
+    const double usual = default_scale(q.sizes[3]), scale = extras.scale.value_or(usual);
+    const auto written = [](double number) {
+        char digits[32];
+        std::snprintf(digits, sizeof(digits), "%.9g", number);
+        return std::string(digits);
+    };
+    if (!(scale > 0) || !std::isnormal(scale_log2(scale)))
+        bad("scale", "a finite number above 0 that fp32 holds", written(scale));
+    if (row.general)
+        return;
+    check_shape(k, q, needs_general);
+    if (scale_log2(scale) != scale_log2(usual))
+        bad("scale", "1 / sqrt(d_head) = " + written(usual), written(scale), needs_general);
+    if (extras.wants_lse)
+        bad(extras.lse ? "lse" : "return_lse", extras.lse ? "None" : "False", extras.lse ? "a tensor" : "True",
+            needs_general);
 }
 
 inline void check_d_head(const TensorFacts &q, const KernelRow &row) {
@@ -233,41 +295,86 @@ inline void check_device_of(const TensorFacts &t, const TensorFacts &q) {
         bad(t.name, "q's device " + q.device, t.device);
 }
 
-// What a kernel asks of tensors that it reads or writes.
+// What a kernel asks of tensors that it reads or writes. Where there are no keys, it reads nothing.
 inline void check_memory(const std::array<TensorFacts, 4> &tensors, const KernelRow &row, bool out_given) {
     const TensorFacts &q = tensors[0], &out = tensors[3];
     check_tiles(q, row);
-    for (const TensorFacts &t : tensors)
-        check_strides(t, row, out_given || &t != &out);
+    for (const TensorFacts &t : tensors) {
+        if (!t.is_empty())
+            check_strides(t, row, out_given || &t != &out);
+    }
     if (!out_given)
         return;
     if (!is_nested(out)) {
         bad("out", "one memory location per element", "strides " + text(out.strides) + " for shape " + text(out.sizes),
             "an expanded view cannot be written");
     }
-    for (std::size_t i = 0; i < 3; ++i)
-        check_aliasing(out, tensors[i]);
+    for (std::size_t i = 0; i < 3; ++i) {
+        if (!tensors[i].is_empty())
+            check_aliasing(out, tensors[i]);
+    }
+}
+
+// The caller's tensor for the log-sum-exp: its dtype and shape.
+inline void check_lse(const TensorFacts &lse, const TensorFacts &q) {
+    if (lse.dtype != "float32")
+        bad("lse", "dtype float32", lse.dtype);
+    const std::vector<std::int64_t> shape{q.sizes[0], q.sizes[2], q.sizes[1]};
+    if (lse.sizes != shape)
+        bad("lse", "shape (batch, n_heads, seq_len) = " + text(shape), text(lse.sizes));
+}
+
+// It is contiguous, and no byte from its first to its last is another tensor's.
+inline void check_lse_memory(const TensorFacts &lse, const std::array<TensorFacts, 4> &tensors) {
+    std::int64_t inside = 1;
+    for (std::size_t i = lse.sizes.size(); i-- > 0; inside *= lse.sizes[i]) {
+        if (lse.sizes[i] != 1 && lse.strides[i] != inside)
+            bad("lse", "a contiguous tensor", "strides " + text(lse.strides), "pass torch.empty(shape)");
+    }
+    if (lse.address % lse_bytes != 0)
+        bad("lse", "data aligned to 4 bytes",
+            "an address " + std::to_string(lse.address % lse_bytes) + " bytes past it");
+    for (const TensorFacts &t : tensors) {
+        const std::uintptr_t end = t.address + static_cast<std::uintptr_t>(t.extent() * element_bytes);
+        if (!t.is_empty() && lse.address < end &&
+            t.address < lse.address + static_cast<std::uintptr_t>(inside * lse_bytes))
+            bad("lse", "memory of its own", std::string("bytes between ") + t.name + "'s first and last",
+                "pass a separate tensor");
+    }
 }
 
 // All of the above; returns the row to launch. The tensors are q, k, v and out; where `out_given` is false, out holds
 // the facts of the contiguous tensor that will be allocated. `capability` is that of q's GPU, 90 for 9.0; 0 where it is
 // unknown. Tensors without elements are good at any length and strides: nothing is launched.
 inline const KernelRow &check_arguments(const std::array<TensorFacts, 4> &tensors, bool out_given,
-                                        const std::string &config, int capability) {
-    const TensorFacts &q = tensors[0];
+                                        const std::string &config, int capability, const Extras &extras = {}) {
+    const auto &[q, k, v, out] = tensors;
     for (const TensorFacts &t : tensors)
         check_rank(t);
     for (const TensorFacts &t : tensors)
         check_dtype(t, q);
-    for (const TensorFacts &t : tensors)
-        check_shape(t, q);
-    check_sizes(q);
-    const KernelRow &row = select_row(config, q, capability);
+    if (extras.any_shape) {
+        check_groups(q, k, v);
+        check_shape(out, q, "");
+    } else {
+        for (const TensorFacts &t : tensors)
+            check_shape(t, q);
+    }
+    if (extras.lse)
+        check_lse(*extras.lse, q);
+    const KernelRow &row = select_row(config, q, capability, extras.causal);
+    check_sizes(q, k, row);
     check_d_head(q, row);
-    if (!q.is_empty())
+    check_extras(tensors, extras, row);
+    if (!q.is_empty()) {
         check_memory(tensors, row, out_given);
+        if (extras.lse)
+            check_lse_memory(*extras.lse, tensors);
+    }
     for (const TensorFacts &t : tensors)
         check_device_of(t, q);
+    if (extras.lse)
+        check_device_of(*extras.lse, q);
     if (!q.is_cuda)
         bad("q", "a CUDA tensor", "one on " + q.device, "there is no CPU kernel; call .cuda()");
     return row;

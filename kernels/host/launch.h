@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -29,20 +30,23 @@ struct KernelRow {
     int alone;                    // 1: no other compute capability than `capability` runs it
     int any_length;               // 1: seq_len need not be divisible by B_r and B_c
     std::int64_t max_row_stride;  // elements from one position to the next at most
+    int general;                  // 1: q and k may differ in length and heads; any scale; log-sum-exp on request
+    int causal;                   // 1: query i sees the keys up to i + kv_len - seq_len; 0: all keys
+    int flat_grid;                // 1: the grid has one dimension, so batch and n_heads are not limited by gridDim.y, z
     int own[4];                   // what else its family's plan.cpp needs to know; means what that says
 };
 
 // GPUs of `capability` (90 is 9.0) and later take this row unless a call names another, up to the next entry of its
-// dtype.
+// dtype and mask.
 struct TunedRow {
     int capability;
     int row;  // index in flashladder_kernels
 };
 
-// The generated table (build/kernel_table.py). All constant-initialised: safe to read from static constructors.
+// The generated table (flashladder/build/library.py). All constant-initialised: safe to read from static constructors.
 extern FLASHLADDER_HIDDEN const KernelRow flashladder_kernels[];
 extern FLASHLADDER_HIDDEN const int flashladder_n_kernels;
-extern FLASHLADDER_HIDDEN const TunedRow flashladder_tuned[];  // per dtype ascending, from capability 0 on
+extern FLASHLADDER_HIDDEN const TunedRow flashladder_tuned[];  // per dtype and mask ascending, from 0 on
 extern FLASHLADDER_HIDDEN const int flashladder_n_tuned;
 extern FLASHLADDER_HIDDEN const char flashladder_namespace[];  // "flashladder_07"
 extern FLASHLADDER_HIDDEN const char flashladder_arches[];     // that it has machine code for: "sm_80, sm_90"
@@ -62,11 +66,19 @@ struct View {
     std::int64_t batch, seq, head;  // bytes from one sample, position, head to the next
 };
 
-// What a call asks for, checked: four tensors of one shape.
+// What a call asks for, checked. The row that runs knows the mask.
 struct Problem {
     View q, k, v, out;
-    std::int64_t batch, seq_len, n_heads;
+    std::int64_t batch, seq_len, n_heads;  // of q and out; seq_len counts queries
+    std::int64_t kv_len, n_kv_heads;       // of k and v
+    double scale;                          // of scores
+    float *lse;                            // (batch, n_heads, seq_len), contiguous; null if nobody asked for it
 };
+
+// A scale as kernels get it: they exponentiate to the base of two.
+inline float scale_log2(double scale) {
+    return static_cast<float>(std::log2(std::exp(1.0)) * scale);
+}
 
 struct Extent {
     unsigned int x, y, z;

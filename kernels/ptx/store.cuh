@@ -12,6 +12,11 @@ __device__ __forceinline__ void store_shared_4(std::uint32_t shared_address, std
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(shared_address), "r"(value) : "memory");
 }
 
+__device__ __forceinline__ void store_shared_16(std::uint32_t shared_address, int x, int y, int z, int w) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address), "r"(x), "r"(y), "r"(z), "r"(w)
+                 : "memory");
+}
+
 __device__ __forceinline__ uint4 load_shared_16(std::uint32_t shared_address) {
     uint4 v;
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"

@@ -15,7 +15,7 @@ import pytest
 
 from flashladder.emulate.kernel import kernel_of
 from flashladder.ladder.iteration import load_iteration
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.trace import compare
 from flashladder.trace.command import verdict
 from flashladder.trace.compare import Trace, trace
@@ -124,7 +124,7 @@ def traced(wrong: WrongKernel, seq_len: int) -> Trace:
             kernel = kernel_of(step, config, kernels)
     else:
         kernel = ptxemu.load(ptx_of(wrong), path=f"{wrong.name}/kernel.ptx").kernel()
-    return trace(step, config, Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=128), kernel=kernel)
+    return trace(step, config, Problem(batch=1, seq_len=seq_len, n_heads=1, d_head=128), kernel=kernel)
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -162,7 +162,7 @@ def large(_name: str, q: Array, k: Array, v: Array) -> None:
 def test_beyond_where_the_last_bit_counts_rows_are_right(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "fill", large)
     step = load_iteration(number)
-    found = trace(step, step.configs["a100"], Shape(batch=1, seq_len=SEQ_LEN, n_heads=1, d_head=128))
+    found = trace(step, step.configs["a100"], Problem(batch=1, seq_len=SEQ_LEN, n_heads=1, d_head=128))
     assert found.passed, found.first
     first, second = (one["m"].array[..., 0] for one in found.steps[:2])
     assert (first[second != first] >= 1024).mean() > 0.9

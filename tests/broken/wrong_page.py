@@ -24,6 +24,7 @@ WORDS = {
     "race": "a race",
     "access": "a forbidden access",
     "taken": "it was not refused",
+    "lse": "a wrong log-sum-exp",
 }
 
 # Mistakes that are not in the table, and why.
@@ -43,6 +44,7 @@ ELSEWHERE = {
     "the maximum of the tile before still subtracted from a tile's first scores, a score overlooked by the vote": (
         "shown by scores that no case of the check has; those of `tests/nvcc/test_hopper_tiles.py` are such"
     ),
+    "the middle tile of a head with an odd number of tiles computed twice": "costs time; both give the same bits",
     "no barrier in front of O where each warp stores its own rows": "the emulator ends a `wgmma` for all four warps at "
     "once, so that nobody still reads Q",
 }

@@ -46,7 +46,7 @@ from flashladder.machine_code import cubin, flow, ptx, ptxas, sass
 from flashladder.machine_code.opcodes import read_opcodes
 from flashladder.names import DURATION, EXAMPLE, KERNEL
 from flashladder.paths import CONFIGS
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.report.plot import rendered_by
 from flashladder.results import published
 from flashladder.results.files import load_result, read_json, write_result
@@ -146,7 +146,7 @@ def _first(path: Path, key: str) -> Callable[[], list[bytes]]:
 
 
 def _record() -> list[bytes]:
-    shape = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
+    shape = Problem(batch=1, seq_len=64, n_heads=1, d_head=128)
     cell = PlannedCell(subject="16", config="x", dtype="fp16", shape=shape, code="c", address=ADDRESS)
     failure = Failure(address=ADDRESS, kind="crash", message="it ended", exit_code=-9, tail="x")
     record = CellRecord(cell=cell, failure=failure, lane="gpu0", attempts=1, seconds=1.0)
@@ -337,7 +337,7 @@ def _launches(text: str) -> None:
 
 @cache
 def _rounds() -> Rounds:
-    return replace(ROUNDS, subjects=("fa2",), rounds=2, shape=Shape(batch=1, seq_len=64, n_heads=1, d_head=128))
+    return replace(ROUNDS, subjects=("fa2",), rounds=2, shape=Problem(batch=1, seq_len=64, n_heads=1, d_head=128))
 
 
 @cache

@@ -33,13 +33,13 @@ from flashladder.gpu.device import Device, open_device
 from flashladder.ladder.config import KernelConfig
 from flashladder.names import DTYPES
 from flashladder.paths import RESULTS
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.derive import Plan, derive, fastest_possible_us, problems
 from flashladder.results.schema import Kernel, Method
 
 pytestmark = pytest.mark.gpu
 CONFIG = KernelConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
-SHAPE = Shape(batch=4, seq_len=2048, n_heads=16, d_head=128)
+SHAPE = Problem(batch=4, seq_len=2048, n_heads=16, d_head=128)
 PLAN = Plan(pairs=24, blocks=4)
 
 
@@ -78,7 +78,7 @@ def test_twice_the_work_is_about_half_as_fast(device: Device) -> None:
     assert problems(result) == []
 
 
-SMALL_SHAPE = Shape(batch=2, seq_len=1024, n_heads=16, d_head=128)
+SMALL_SHAPE = Problem(batch=2, seq_len=1024, n_heads=16, d_head=128)
 FEW = Plan(pairs=4, blocks=2, min_pairs=4, input_sets=2)
 
 

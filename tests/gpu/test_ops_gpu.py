@@ -336,3 +336,174 @@ def test_mixed_devices_are_refused(iteration: int) -> None:
     q, k, v = inputs()
     with pytest.raises(ValueError, match="v: expected q's device cuda:0, found cpu"):
         operators(iteration).forward(q, k, v.cpu())
+
+
+GENERAL = [step for step in LADDER if step.number in INSTALLED and step.family.general(step.parts)]
+Kernel = tuple[int, bool]  # an iteration, and whether under a causal mask
+
+
+@pytest.fixture(params=[(step.number, mask == "causal") for step in GENERAL for mask in step.family.masks(step.parts)])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    """`flashladder.attention` takes this iteration."""
+    found: Kernel = request.param
+    monkeypatch.setattr("flashladder.ops._general_steps", lambda device, causal: ((1, found[0]),))
+    return found
+
+
+Shape = tuple[int, int, int]
+PROBLEMS: list[tuple[Shape, Shape]] = [  # of queries and keys: batch, length, heads
+    ((2, 512, 16), (2, 512, 16)),
+    ((2, 1000, 12), (2, 77, 3)),  # with a mask most rows have no key
+    ((2, 130, 6), (2, 1111, 2)),
+    ((1, 1, 8), (1, 4097, 1)),
+    ((3, 385, 5), (3, 385, 5)),  # an odd number of row blocks
+    ((5, 2, 3), (5, 1, 1)),
+    ((70_000, 1, 1), (70_000, 3, 1)),  # more samples than a grid has in y and z
+]
+
+
+def general_inputs(queries: Shape, keys: Shape, dtype: str = "float16") -> Triple:
+    """q, k, v: N(0, 1) from a fixed seed."""
+    q = inputs(dtype, shape=(*queries, 128))[0]
+    return q, *inputs(dtype, shape=(*keys, 128))[1:]
+
+
+def reference64(tensors: Triple, causal: bool, scale: float | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """O and the log-sum-exp in fp64; a row without keys has 0 and -inf."""
+    q, k, v = (tensor.double().transpose(1, 2) for tensor in tensors)
+    k, v = (tensor.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for tensor in (k, v))
+    scores = q @ k.transpose(2, 3) * (scale or q.shape[3] ** -0.5)
+    if causal:
+        seen = torch.ones(scores.shape[2:], dtype=torch.bool, device=q.device).tril(k.shape[2] - q.shape[2])
+        scores = scores.masked_fill(~seen, -math.inf)
+    lse = scores.logsumexp(dim=-1)
+    out = (scores - lse.unsqueeze(-1)).exp().nan_to_num(0) @ v
+    return out.transpose(1, 2), lse
+
+
+def require_attention(
+    found: tuple[torch.Tensor, torch.Tensor], tensors: Triple, causal: bool, scale: float | None = None
+) -> None:
+    out, lse = reference64(tensors, causal, scale)
+    torch.testing.assert_close(found[0].double(), out, atol=TOLERANCE, rtol=0)
+    torch.testing.assert_close(found[1].double(), lse, atol=1e-3, rtol=1e-4)
+    assert not found[0][lse.transpose(1, 2).isneginf()].any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("queries", "keys"), PROBLEMS)
+def test_general_problems(kernel: Kernel, queries: Shape, keys: Shape, dtype: str) -> None:
+    tensors = general_inputs(queries, keys, dtype)
+    out, lse = flashladder.attention(*tensors, causal=kernel[1], return_lse=True)
+    assert (out.is_contiguous(), lse.is_contiguous()) == (True, True)
+    require_attention((out, lse), tensors, kernel[1])
+    again = flashladder.attention(*tensors, causal=kernel[1], return_lse=True, out=torch.full_like(out, math.nan))
+    assert torch.equal(again[0], out)
+    assert torch.equal(again[1], lse)
+
+
+def test_a_scale_of_ones_own(kernel: Kernel) -> None:
+    tensors = general_inputs((2, 300, 4), (2, 200, 2))
+    for scale in (0.01, 0.3):
+        require_attention(
+            flashladder.attention(*tensors, causal=kernel[1], scale=scale, return_lse=True), tensors, kernel[1], scale
+        )
+
+
+def test_every_built_general_configuration_is_attention(kernel: Kernel) -> None:
+    number, causal = kernel
+    tensors, library = general_inputs((2, 300, 4), (2, 500, 2)), operators(number)
+    built = [one for one in flashladder.configurations(number) if (one.dtype, one.mask == "causal") == ("fp16", causal)]
+    assert built
+    for config in ("", *map(str, built)):
+        require_attention(library.attention(*tensors, causal, None, True, config), tensors, causal)
+
+
+def test_without_keys_or_queries(kernel: Kernel) -> None:
+    q, k, v = general_inputs((2, 300, 4), (2, 0, 2))
+    for out in (None, torch.full_like(q, math.nan)):
+        found, lse = flashladder.attention(q, k, v, causal=kernel[1], return_lse=True, out=out)
+        assert (found.shape, lse.shape) == (q.shape, (2, 4, 300))
+        assert not found.any()
+        assert lse.isneginf().all()
+    for queries, keys in (((0, 3, 4), (0, 5, 2)), ((2, 0, 4), (2, 5, 2)), ((2, 3, 0), (2, 5, 0))):
+        found, lse = flashladder.attention(*general_inputs(queries, keys), causal=kernel[1], return_lse=True)
+        assert (found.shape, lse.shape) == ((*queries, 128), (queries[0], queries[2], queries[1]))
+
+
+def test_views_and_expanded_keys(kernel: Kernel) -> None:
+    """Heads before positions, one sample of keys for all, out in a wider tensor."""
+    q, k, v = general_inputs((3, 200, 4), (1, 333, 2))
+    q = q.transpose(1, 2).contiguous().transpose(1, 2)
+    keys = (k.expand(3, -1, -1, -1), v.expand(3, -1, -1, -1))
+    wide = torch.full((3, 200, 9, 128), math.nan, dtype=q.dtype, device=q.device)
+    out, lse = flashladder.attention(q, *keys, causal=kernel[1], return_lse=True, out=wide[:, :, 2:6])
+    require_attention((out, lse), (q, *keys), kernel[1])
+    assert wide[:, :, [0, 1, 6, 7, 8]].isnan().all()
+    one_head = (k[:, :, :1].expand(3, -1, 4, -1), v[:, :, :1].expand(3, -1, 4, -1))
+    require_attention(flashladder.attention(q, *one_head, causal=kernel[1], return_lse=True), (q, *one_head), kernel[1])
+
+
+def test_opcheck_of_attention(kernel: Kernel) -> None:
+    library, tensors = operators(kernel[0]), general_inputs((2, 300, 4), (2, 200, 2))
+    lse = torch.empty(2, 4, 300, device="cuda")
+    for return_lse in (False, True):
+        torch.library.opcheck(library.attention.default, (*tensors, kernel[1], 0.1, return_lse))
+        outputs = (torch.empty_like(tensors[0]), lse if return_lse else None)
+        torch.library.opcheck(library.attention_out.default, (*tensors, *outputs, kernel[1]))
+
+
+def test_attention_is_compiled_once_for_any_lengths(kernel: Kernel) -> None:
+    graphs: list[Any] = []
+
+    def counted(graph: Any, _: object) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return flashladder.attention(q, k, v, causal=kernel[1], return_lse=True)
+
+    torch.compiler.reset()
+    compiled: Any = torch.compile(attention, fullgraph=True, dynamic=True, backend=counted)
+    for q_len, kv_len in ((300, 200), (1000, 77), (5, 4097)):
+        tensors = general_inputs(
+            (
+                2,
+                q_len,
+                6,
+            ),
+            (2, kv_len, 3),
+        )
+        require_attention(compiled(*tensors), tensors, kernel[1])
+    assert len(graphs) == 1
+
+
+def test_attention_in_a_cuda_graph(kernel: Kernel) -> None:
+    tensors = general_inputs((2, 300, 4), (2, 500, 2))
+    flashladder.attention(*tensors, causal=kernel[1], return_lse=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = flashladder.attention(*tensors, causal=kernel[1], return_lse=True)
+        without = flashladder.attention(tensors[0], *(t[:, :0] for t in tensors[1:]), causal=kernel[1])
+    for tensor in tensors:
+        tensor.copy_(tensor.flip(1))
+    for tensor in (*found, without):
+        tensor.fill_(math.nan)
+    graph.replay()
+    require_attention(found, tensors, kernel[1])
+    assert not without.any()
+
+
+def test_attention_on_two_streams_at_once(kernel: Kernel) -> None:
+    problems = [general_inputs((2, 1000, 12), (2, 777, 3)), general_inputs((1, 2000, 8), (1, 3000, 8))]
+    cuda: Any = torch.cuda  # untyped in torch
+    streams, found = [cuda.Stream(), cuda.Stream()], [list[Any](), list[Any]()]
+    torch.cuda.synchronize()
+    for _ in range(5):
+        for stream, tensors, results in zip(streams, problems, found, strict=True):
+            with torch.cuda.stream(stream):
+                results.append(flashladder.attention(*tensors, causal=kernel[1], return_lse=True))
+    torch.cuda.synchronize()
+    for tensors, results in zip(problems, found, strict=True):
+        require_attention(results[0], tensors, kernel[1])
+        assert all(torch.equal(out, results[0][0]) and torch.equal(lse, results[0][1]) for out, lse in results)

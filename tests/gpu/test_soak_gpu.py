@@ -16,12 +16,12 @@ from flashladder.cases.inputs import cases_for
 from flashladder.cases.reference import References, Subject, check_case
 from flashladder.check.soak import PLAIN, Gpu, Load, hammer, run_large
 from flashladder.ladder.config import KernelConfig
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 
 pytestmark = pytest.mark.gpu
 CONFIG = KernelConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
-SMALL = Shape(batch=1, seq_len=129, n_heads=2, d_head=128)
-LONG = Shape(batch=2, seq_len=4097, n_heads=2, d_head=128)
+SMALL = Problem(batch=1, seq_len=129, n_heads=2, d_head=128)
+LONG = Problem(batch=2, seq_len=4097, n_heads=2, d_head=128)
 HANG = """
 import torch
 from flashladder.check.soak import Gpu

@@ -16,7 +16,7 @@ import numpy as np
 from flashladder.bench.cross_checks import METRICS, SAMPLE_TIMES, Rounds, derive
 from flashladder.bench.references import REFERENCE_OP
 from flashladder.names import CYCLES, DURATION
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.derive import derive as derive_paired
 from flashladder.results.schema import (
     A_A,
@@ -42,7 +42,7 @@ from flashladder.results.schema import (
 
 FAST = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles"
 SLOW = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
-SHAPE = Shape(batch=16, seq_len=4096, n_heads=16, d_head=128)
+SHAPE = Problem(batch=16, seq_len=4096, n_heads=16, d_head=128)
 GOOD = Accuracy(max_error=1e-4, max_allowed=3e-4, rms_error=2e-4, rms_allowed=5e-4, finite=True)
 GPU = Gpu(
     name="NVIDIA Example 1", uuid="GPU-0", form_factor="SXM5", compute_capability="9.0", n_sm=132, l2_bytes=60_000_000,
@@ -57,7 +57,7 @@ def sample(bits: int = 0) -> Sample:
     return Sample(t_s=1.0, sm_clock_mhz=1700, memory_clock_mhz=1, power_w=600.0, temperature_c=50, throttle_bits=bits)
 
 
-def pairs(speed: float, seed: int, shape: Shape = SHAPE) -> tuple[Pair, ...]:
+def pairs(speed: float, seed: int, shape: Problem = SHAPE) -> tuple[Pair, ...]:
     draw = random.Random(seed)
     base = shape.flops / 350e12 * 1e6
     return tuple(
@@ -73,7 +73,7 @@ def kernel(number: int, config: str, text: str | None = "ab" * 32) -> Kernel:
     )
 
 
-def group(process: int = 0, shape: Shape = SHAPE, bits: tuple[int, int] = (0, 0)) -> Group:
+def group(process: int = 0, shape: Problem = SHAPE, bits: tuple[int, int] = (0, 0)) -> Group:
     blocks = tuple(
         Block(
             index=index, kernel_first=bool(index % 2), order=(A_A, kernel(16, FAST).key, kernel(1, SLOW).key),

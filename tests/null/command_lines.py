@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-NUMBER = "no such iteration: expected a number from 1 to 28, found "
-WORDS = "not a description of an iteration: expected a number from 1 to 28, or a number with one change"
+NUMBER = "no such iteration: expected a number from 1 to 32, found "
+WORDS = "not a description of an iteration: expected a number from 1 to 32, or a number with one change"
 SPELLING = (
     "no such configuration: expected one of a100, h100, h200, rtx3090, rtx4090, "
     "what `invoke list` prints, or a short form"

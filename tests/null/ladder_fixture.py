@@ -10,7 +10,7 @@ import shutil
 from flashladder.files import sha256
 from flashladder.ladder.iteration import load_all
 from flashladder.lock.schema import Lock, LockedKernel, LockFile, write_lock
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.derive import derive
 from flashladder.results.files import write_result
 from flashladder.results.published import PUBLISHED
@@ -105,7 +105,7 @@ def lock(texts: Mapping[str, str], registers: int = 1) -> Lock:
 
 
 def _group(length: int, speeds: Mapping[str, float]) -> Group:
-    shape = Shape(batch=LENGTHS[length], seq_len=length, n_heads=16, d_head=128)
+    shape = Problem(batch=LENGTHS[length], seq_len=length, n_heads=16, d_head=128)
     reference_us = shape.flops / 300e6  # 300 TFLOP/s
     looked = sample().model_copy(update={"sm_clock_mhz": 1500})
 

@@ -81,7 +81,7 @@ class SimulatedGpu(FakeGpu):
         def identity(kernels: Mapping[str, str], name: str = "fa2") -> Reference:
             return result().reference.model_copy(update={"op": name, "kernels": dict(kernels)})
 
-        def subject(name: str, dtype: str) -> Subject:
+        def subject(name: str, dtype: str, *_: object) -> Subject:
             return Subject(name, dtype, lambda on: self.run(on.q, on.k, on.v, on.out, name))
 
         for name, value in {
@@ -96,7 +96,7 @@ class SimulatedGpu(FakeGpu):
             "LOOK_S": 0.0,
         }.items():
             patch(measure, name, value)
-        patch(references, "reference_kernel", lambda dtype, name: f"{name} in {dtype}")
+        patch(references, "reference_kernel", lambda dtype, name, *_: f"{name} in {dtype}")
 
 
 def speed(form: str) -> float:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from flashladder.ladder.grid import Grid, load_grid
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.derive import derive
 from flashladder.results.schema import (
     A_A,
@@ -58,7 +58,7 @@ def planned(
 
 def timed(cell: PlannedCell, made: plan.Plan, seed: int = 0, **changed: object) -> CellRecord:
     """The record of a cell on a GPU, with the times of `bench_fixture`."""
-    shape = Shape.model_validate(cell.shape.model_dump())
+    shape = Problem.model_validate(cell.shape.model_dump())
     base = group(shape=shape)
     own = kernel(int(cell.subject), cell.config, text=cell.code) if cell.config else None
     key = own.key if own else A_A

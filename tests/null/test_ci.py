@@ -21,13 +21,14 @@ from analysis import gate_action
 from analysis.gate_action import Done, Inputs, escaped, expectations, publish, tell
 from flashladder.build.compile import PTX_PACKAGES
 from flashladder.errors import FlashladderError
+from flashladder.files import last_iteration
 from flashladder.located import read_yaml
 from flashladder.paths import ROOT
 from tests.typed import module_of, tasks
 
 nox = pytest.importorskip("nox")
 CommandFailed = pytest.importorskip("nox.command").CommandFailed
-BUILDS = [f"build-iteration-{number}" for number in range(1, 29)]
+BUILDS = [f"build-iteration-{number}" for number in range(1, last_iteration() + 1)]
 REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
 
 

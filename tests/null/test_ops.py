@@ -16,7 +16,8 @@ import pytest
 import flashladder
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import load_iteration
+from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.selection import causal_choices
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +25,7 @@ else:
     torch = pytest.importorskip("torch")
 
 from flashladder import ops
+from flashladder.ops import LAST_ITERATION
 from tests.typed import error_line
 
 # torch's compiler imports torch's own old parts
@@ -31,6 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 NAME = "flashladder_78"  # what iteration 8 is called here, and the others likewise: real ones may be loaded
 BUILT = [load_iteration(8).configs["a100"].with_dtype(dtype).short_form() for dtype in ("fp16", "bf16")]
 PACKAGE = f"def configurations():\n    return {tuple(BUILT)!r}\n"
+LAST_MEASURED = max(step.number for step in load_all() if not step.unmeasured)
 OTHER = "(FP16, 128, 64, 32, 4): async+load_0_0_0_tiles"
 
 
@@ -91,13 +94,14 @@ def test_its_names_are_listed_before_they_are_loaded_and_nothing_else_is() -> No
         "for name in dir(f): getattr(f, name)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["__version__ configurations forward", "False"]
+    assert done.stdout.splitlines() == ["__version__ attention configurations forward", "False"]
     assert set(dir(flashladder)) == set(flashladder.__all__)
 
 
-@pytest.mark.parametrize("iteration", [0, 29, -1, True, 8.0, "8", [8]])
+@pytest.mark.parametrize("iteration", [0, LAST_ITERATION + 1, -1, True, 8.0, "8", [8]])
 def test_there_is_no_such_iteration(calls: list[str], iteration: object) -> None:
-    assert "bad argument iteration: expected an integer from 1 to 28, found" in error_line(forward, iteration)
+    expected = f"bad argument iteration: expected an integer from 1 to {LAST_ITERATION}, found"
+    assert expected in error_line(forward, iteration)
     assert calls == []
 
 
@@ -213,15 +217,17 @@ def installs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[int] | 
     def only(steps: list[int] | range) -> None:
         names = {ops.library_name(step) for step in steps}
         monkeypatch.setattr(ops, "find_spec", lambda name: name if name in names else None)
-        ops._installed_choices.cache_clear()
+        for answers in (ops._installed_choices, ops._general_step_on, ops._measured):
+            answers.cache_clear()
 
     yield only
-    ops._installed_choices.cache_clear()
+    for answers in (ops._installed_choices, ops._general_step_on, ops._measured):
+        answers.cache_clear()
 
 
 @pytest.fixture
 def every_step_installed(installs: Callable[[list[int] | range], None]) -> None:
-    installs(range(1, 29))
+    installs(range(1, LAST_ITERATION + 1))
 
 
 @pytest.mark.usefixtures("every_step_installed")
@@ -260,7 +266,7 @@ def test_the_fastest_of_the_installed_steps_is_taken(
     assert ops._installed_choices("NVIDIA H200", "sm_90") == choices
 
 
-@pytest.mark.parametrize(("installed", "step"), [([7, 16], 16), ([], 28)])
+@pytest.mark.parametrize(("installed", "step"), [([7, 16], 16), ([], LAST_MEASURED)])
 def test_tensors_without_memory_ask_for_the_last_installed_step(
     installed: list[int], step: int, installs: Callable[[list[int] | range], None]
 ) -> None:
@@ -336,3 +342,144 @@ def test_it_traces_whole_even_when_the_iteration_varies(calls: list[str], config
             seen.append(f"invoke build {iteration}" in str(error))
     assert seen == [True, True, True]
     assert set(calls) == {BUILT[0]}  # in the trace, and in the call
+
+
+KEYS = (1, 200, 1, 128)  # of a shape that `tensor` does not have
+
+
+@pytest.mark.parametrize(
+    ("installed", "mask", "step"),
+    [([26, 29, 30], "none", 30), ([28, 29], "none", 29), ([29, 30, 31], "causal", 31), (range(1, 32), "none", 31)],
+)
+def test_the_newest_installed_step_that_computes_it_is_taken(
+    installed: list[int], mask: Any, step: int, installs: Callable[[list[int] | range], None]
+) -> None:
+    installs(installed)
+    assert {ops._general_step_on(arch, mask) for arch in (None, "sm_90")} == {step}
+
+
+def test_with_a_mask_the_measured_steps_are_taken_by_length_if_all_are_installed(
+    installs: Callable[[list[int] | range], None],
+) -> None:
+    measured = causal_choices("NVIDIA H100 80GB HBM3")
+    assert measured[0][0] == 1
+    installs([step for _, step in measured])
+    assert ops._general_steps(None, causal=True) == measured
+    assert ops._general_step(torch.empty(1, measured[-1][0], 1, 128), None, causal=True) == measured[-1][1]
+    assert ops._general_step(torch.empty(1, 1, 1, 128), None, causal=True) == measured[0][1]
+    installs([measured[-1][1]])
+    assert ops._general_steps(None, causal=True) == ((1, measured[-1][1]),)
+
+
+@pytest.mark.parametrize(
+    ("installed", "arch", "mask", "says"),
+    [
+        ([7, 28], "sm_90", "none", ("no installed iteration", "expected iteration 29 or 30", "invoke build ")),
+        (
+            [7, 30],
+            "sm_90",
+            "causal",
+            ("no installed iteration", "causal mask", "expected iteration 31", "invoke build "),
+        ),
+        ([31], "sm_80", "causal", ("no kernel", "on this GPU: expected sm_90a, found sm_80")),
+    ],
+)
+def test_without_a_step_that_computes_it_the_error_says_which_to_build(
+    installed: list[int], arch: str, mask: Any, says: tuple[str, ...], installs: Callable[[list[int] | range], None]
+) -> None:
+    installs(installed)
+    message = error_line(ops._general_step_on, arch, mask)
+    assert [piece for piece in says if piece not in message] == [], message
+
+
+Calls = list[tuple[Any, ...]]
+
+
+@pytest.fixture
+def general(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+    """Iteration 8 "installed" and said to take general problems, too; the arguments behind the tensors are kept."""
+    monkeypatch.setattr(ops, "_general_steps", lambda device, causal: ((1, 8),))
+    seen: Calls = []
+    make_library: Any = torch.library.Library
+    library = make_library(NAME, "FRAGMENT")
+    library.define(
+        "attention(Tensor q, Tensor k, Tensor v, bool causal, float? scale, bool lse, str config) -> (Tensor, Tensor)"
+    )
+    library.define(
+        "attention_out(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor(b!)? lse, bool causal, float? scale, "
+        "str config) -> ()"
+    )
+
+    def attention(q: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        seen.append(rest[2:])
+        return torch.empty_like(q), q.new_empty(0)
+
+    library.impl("attention", attention, "Meta")
+    library.impl("attention_out", lambda *given: seen.append(given[4:]), "Meta")
+    yield seen
+    library._destroy()
+
+
+def test_attention_asks_a_general_step_only_if_it_has_to(calls: list[str], general: Calls, monkeypatch: Any) -> None:
+    monkeypatch.setattr(ops, "_step_for", lambda q, device: 8)
+    q, k, out = tensor(), torch.empty(KEYS, dtype=torch.float16, device="meta"), tensor()
+    for scale in (None, 128**-0.5, 1 / 128**0.5):
+        assert flashladder.attention(q, q, q, scale=scale).shape == q.shape
+        assert flashladder.attention(q, q, q, scale=scale, out=out) is out
+    assert (calls, general) == (["", "out: "] * 3, [])
+    assert flashladder.attention(q, k, k).shape == q.shape
+    assert flashladder.attention(q, q, q, causal=True, scale=2, out=out) is out
+    pair = flashladder.attention(q, q, q, return_lse=True)
+    assert (len(pair), pair[0].shape) == (2, q.shape)
+    found, lse = flashladder.attention(q, k, k, return_lse=True, out=out)
+    assert (found is out, lse.shape, lse.dtype) == (True, (1, 1, 128), torch.float32)
+    assert general[:3] == [(False, None, False, ""), (None, True, 2.0, ""), (False, None, True, "")]
+    assert (general[3][0].shape, *general[3][1:]) == (lse.shape, False, None, "")
+    assert len(calls) == 6
+
+
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        ({"causal": 1}, "bad argument causal: expected True or False, found int"),
+        ({"return_lse": "yes"}, "bad argument return_lse: expected True or False, found str"),
+        ({"scale": "1"}, "bad argument scale: expected a number or None, found str"),
+        ({"out": 3}, "bad argument out: expected a torch.Tensor, found int"),
+    ],
+)
+def test_attention_names_an_argument_of_another_type(rest: dict[str, Any], message: str) -> None:
+    with pytest.raises(FlashladderError, match=f"^{message}$"):
+        flashladder.attention(tensor(), tensor(), tensor(), **rest)
+
+
+def test_attention_traces_whole_at_lengths_that_vary(general: Calls) -> None:
+    graphs: list[Any] = []
+
+    def counted(graph: Any, _: object) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    def both(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        causal = flashladder.attention(q, k, k, causal=True, scale=0.5, out=torch.empty_like(q))
+        return flashladder.attention(q, k, k) + causal, *flashladder.attention(q, k, k, return_lse=True)
+
+    torch.compiler.reset()
+    compiled: Any = torch.compile(both, backend=counted, fullgraph=True, dynamic=True)
+    for q_len, kv_len in ((16, 77), (300, 5), (9, 1000)):
+        q, k = (torch.empty(2, n, 4, 128, dtype=torch.float16, device="meta") for n in (q_len, kv_len))
+        assert compiled(q, k)[0].shape == q.shape
+    assert len(graphs) == 1
+
+
+def test_attention_that_no_installed_step_computes_is_one_line_in_compiled_code(
+    installs: Callable[[list[int] | range], None],
+) -> None:
+    installs([7])
+
+    def attention(q: torch.Tensor) -> torch.Tensor:
+        return flashladder.attention(q, q, q, causal=True)
+
+    torch.compiler.reset()
+    compiled: Any = torch.compile(attention, backend="eager", fullgraph=True)
+    with pytest.raises(Exception, match="no installed iteration computes attention with a causal mask"):
+        compiled(tensor())

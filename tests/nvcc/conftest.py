@@ -38,6 +38,11 @@ CONFIGS = (
 NAMESPACES = {"flashladder_95": 0, "flashladder_96": 2048}  # row stride: any; that of iteration 16
 BY_MAPS = "flashladder_92"  # of the Hopper family, whose tensors are described by maps
 MAP_CONFIG = HopperConfig("fp16", 128, 128, 128, 2, 2, 2, 24, 240)
+GENERAL = "flashladder_93"  # as from iteration 31 on: a plain kernel and a causal one, both of general problems
+GENERAL_CONFIGS = tuple(
+    HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240, persistent=True, general=True, causal=causal)
+    for causal in (False, True)
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -75,6 +80,8 @@ def compile_libraries(folder: Path) -> None:
         for name, row_stride in NAMESPACES.items()
     }
     tables[BY_MAPS] = HOPPER, table_source(BY_MAPS, HOPPER, [(MAP_CONFIG, fatbin, (64, 64))], ("sm_90a",))
+    general = [(config, fatbin, (64, 16, 1, 0)) for config in GENERAL_CONFIGS]
+    tables[GENERAL] = HOPPER, table_source(GENERAL, HOPPER, general, ("sm_90a",))
     for name, (family, text) in tables.items():
         table, package = folder / f"{name}.cpp", folder / name
         table.write_text(text)
@@ -108,6 +115,6 @@ def binding_site() -> Path:
                 made.rename(folder)
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
-    for name in (*NAMESPACES, BY_MAPS):
+    for name in (*NAMESPACES, BY_MAPS, GENERAL):
         importlib.import_module(name)
     return folder

@@ -6,9 +6,10 @@ library checks the device last, so these tests use CPU tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import importlib
 import importlib.util
+import math
 import os
 from pathlib import Path
 import subprocess
@@ -20,8 +21,9 @@ from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, table_source, to
 from flashladder.ladder.gpus import configs_for, tuned_from
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
+from flashladder.names import DTYPES
 from flashladder.paths import KERNELS
-from tests.nvcc.conftest import BY_MAPS, CONFIGS, MAP_CONFIG, compiled
+from tests.nvcc.conftest import BY_MAPS, CONFIGS, GENERAL, GENERAL_CONFIGS, MAP_CONFIG, compiled
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +32,7 @@ else:
 pytestmark = pytest.mark.nvcc
 
 FP16, BF16 = map(str, CONFIGS)
+PLAIN, CAUSAL = map(str, GENERAL_CONFIGS)
 UNBUILT = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
 FREE, STATIC = "flashladder_95", "flashladder_96"  # any row stride; row stride 2048 as in iteration 16
 SHAPE = (2, 128, 16, 128)  # batch, seq_len, n_heads, d_head
@@ -57,6 +60,23 @@ def forward(
     inputs = (q, q if k is None else k, q if v is None else v)
     operators = getattr(torch.ops, name)
     return operators.forward(*inputs, config) if out is None else operators.forward_out(*inputs, out, config)
+
+
+def attention(
+    q: object, k: object = None, v: object = None, *, name: str = GENERAL, out: object = None, **rest: Any
+) -> Any:
+    """Calls `attention`, or with `out` the operator with outputs; v is k by default, and that q."""
+    k = q if k is None else k
+    inputs = (q, k, k if v is None else v)
+    operators = getattr(torch.ops, name)
+    if out is None:
+        return operators.attention(*inputs, **rest)
+    return operators.attention_out(*inputs, out, rest.pop("lse", None), **rest)
+
+
+def lse(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """For a q of SHAPE, by default."""
+    return tensor(*(shape or (2, 16, 128)), dtype=dtype)
 
 
 def out_overlaps_k() -> object:
@@ -133,6 +153,85 @@ BAD: dict[str, tuple[Any, ...]] = {  # a call, and pieces of its message
         lambda: forward(tensor(), config=BF16),
         f"config: expected one for q's dtype fp16, found {BF16}",
     ),
+    "a configuration with a mask in forward": (
+        lambda: forward(tensor(), config=CAUSAL, name=GENERAL),
+        f"config: expected one without a mask, found {CAUSAL}",
+    ),
+    "a configuration without the mask": (
+        lambda: attention(tensor(), config=PLAIN, causal=True),
+        f"config: expected one with a causal mask, found {PLAIN}; iterations from 31 on",
+    ),
+    "longer keys in forward": (
+        lambda: forward(tensor(), tensor(2, 256, 16, 128), name=GENERAL),
+        "k: expected q's shape (2, 128, 16, 128), found (2, 256, 16, 128)",
+    ),
+    "three of sixteen heads": (
+        lambda: attention(tensor(), tensor(2, 128, 3, 128)),
+        "k: expected a number of heads that divides q's 16, found 3",
+    ),
+    "no heads of keys": (
+        lambda: attention(tensor(), tensor(2, 128, 0, 128)),
+        "k: expected a number of heads that divides q's 16, found 0",
+    ),
+    "another batch": (lambda: attention(tensor(), tensor(3, 128, 16, 128)), "k: expected q's batch 2, found 3"),
+    "another head size": (lambda: attention(tensor(), tensor(2, 128, 16, 64)), "k: expected q's d_head 128, found 64"),
+    "values of another shape": (
+        lambda: attention(tensor(), tensor(2, 96, 16, 128), tensor(2, 95, 16, 128)),
+        "v: expected k's shape (2, 96, 16, 128), found (2, 95, 16, 128)",
+    ),
+    "out of another shape": (
+        lambda: attention(tensor(), tensor(2, 96, 16, 128), out=tensor(2, 96, 16, 128)),
+        "out: expected q's shape (2, 128, 16, 128), found (2, 96, 16, 128)",
+    ),
+    "too many keys": (
+        lambda: attention(wide(1, 1, 1, 128), wide(1, 2**31, 1, 128)),
+        "k: expected seq_len of at most 2147483647, found 2147483648",
+    ),
+    **{
+        f"scale {scale}": (
+            lambda scale=scale: attention(tensor(), scale=scale),
+            f"scale: expected a finite number above 0 that fp32 holds, found {scale}",
+        )
+        for scale in (0, -1, math.nan, math.inf, 1e39)
+    },
+    "lse in fp16": (
+        lambda: attention(tensor(), out=tensor(), lse=lse(dtype=torch.float16)),
+        "lse: expected dtype float32, found fp16",
+    ),
+    "lse of another shape": (
+        lambda: attention(tensor(), out=tensor(), lse=lse(2, 128, 16)),
+        "lse: expected shape (batch, n_heads, seq_len) = (2, 16, 128), found (2, 128, 16)",
+    ),
+    "lse strided": (
+        lambda: attention(tensor(), out=tensor(), lse=lse(2, 128, 16).transpose(1, 2)),
+        "lse: expected a contiguous tensor, found strides (2048, 1, 16)",
+    ),
+    "lse in q": (
+        lambda: attention(
+            q := tensor(), tensor(), out=tensor(), lse=q.view(-1)[:8192].view(torch.float32).view(2, 16, 128)
+        ),
+        "lse: expected memory of its own, found bytes between q's first and last; pass a separate tensor",
+    ),
+    "longer keys before iteration 29": (
+        lambda: attention(tensor(), tensor(2, 256, 16, 128), name=FREE),
+        "k: expected q's shape (2, 128, 16, 128), found (2, 256, 16, 128); iterations from 29 on",
+    ),
+    "a scale before iteration 29": (
+        lambda: attention(tensor(), scale=0.1, name=FREE),
+        "scale: expected 1 / sqrt(d_head) = 0.0883883476, found 0.1; iterations from 29 on",
+    ),
+    "the log-sum-exp before iteration 29": (
+        lambda: attention(tensor(), return_lse=True, name=FREE),
+        "return_lse: expected False, found True; iterations from 29 on",
+    ),
+    "an lse before iteration 29": (
+        lambda: attention(tensor(), out=tensor(), lse=lse(), name=FREE),
+        "lse: expected None, found a tensor; iterations from 29 on",
+    ),
+    "a mask before iteration 31": (
+        lambda: attention(tensor(), causal=True, name=FREE),
+        f"causal: expected what a kernel was built for: {FP16} | {BF16}, found True; iterations from 31 on",
+    ),
 }
 
 
@@ -141,7 +240,7 @@ def test_one_clear_line_when_running_and_when_tracing(binding_site: Path, name: 
     """The fake implementations, here on meta tensors, say the same from shapes, dtypes, strides and storages."""
     call, *pieces = BAD[name]
     for device in ("cpu", *(["meta"] if name != "CPU tensors" else [])):
-        with torch.device(device), pytest.raises(ValueError, match=r"^flashladder_9[56]: ") as caught:
+        with torch.device(device), pytest.raises(ValueError, match=r"^flashladder_9[356]: ") as caught:
             call()
         message = str(caught.value)
         assert "\n" not in message
@@ -183,6 +282,45 @@ def test_good_arguments_pass_every_check_but_the_device_and_trace(
         assert result.is_contiguous()
 
 
+GROUPS = {  # shapes of q and k
+    "group of heads": ((2, 77, 16, 128), (2, 300, 2, 128)),
+    "more samples and heads than a grid has in y and z": ((70_000, 1, 1, 128), (70_000, 1, 1, 128)),
+    "no queries": ((2, 0, 16, 128), (2, 77, 4, 128)),
+    "no keys": ((2, 77, 16, 128), (2, 0, 4, 128)),
+    "no samples": ((0, 77, 16, 128), (0, 77, 4, 128)),
+    "no heads": ((2, 77, 0, 128), (2, 77, 0, 128)),
+}
+
+
+@pytest.mark.usefixtures("binding_site")
+@pytest.mark.parametrize("rest", [{}, {"causal": True, "scale": 0.3}], ids=["plain", "causal"])
+@pytest.mark.parametrize("name", GROUPS)
+def test_good_general_arguments_pass_every_check_but_the_device_and_trace(name: str, rest: dict[str, Any]) -> None:
+    (batch, q_len, heads, d_head), keys = GROUPS[name]
+    q, k = wide(batch, q_len, heads, d_head), wide(*keys)
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: attention(q, k, return_lse=True, **rest),
+        lambda: attention(q, k, out=tensor(*q.shape), lse=torch.empty(batch, heads, q_len), **rest),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match="q: expected a CUDA tensor, found one on cpu"):
+            call()
+    with torch.device("meta"):
+        q, k = wide(batch, q_len, heads, d_head), wide(*keys)
+        assert attention(q, k, out=tensor(*q.shape), lse=torch.empty(batch, heads, q_len), **rest) is None
+        for return_lse, shape in ((True, (batch, heads, q_len)), (False, (0,))):
+            out, found = attention(q, k, return_lse=return_lse, **rest)
+            assert (out.shape, out.dtype, out.is_contiguous()) == (q.shape, q.dtype, True)
+            assert (found.shape, found.dtype) == (shape, torch.float32)
+
+
+@pytest.mark.usefixtures("binding_site")
+def test_a_kernel_that_is_not_general_takes_what_is_as_usual() -> None:
+    with torch.device("meta"):
+        attention(tensor(), name=FREE, scale=128**-0.5)
+        attention(tensor(), name=FREE, out=tensor())
+
+
 def test_the_library_exports_nothing_of_ours_asks_for_no_cuda_and_names_no_place(binding_site: Path) -> None:
     library = binding_site / FREE / LIBRARY_NAME
     content = library.read_bytes()
@@ -205,14 +343,28 @@ def test_one_trace_without_a_graph_break_serves_all_lengths_and_checks_them() ->
         run: Callable[..., object] = graph.forward
         return run
 
-    compiled = torch.compile(
-        lambda q: torch.ops.flashladder_95.forward(q, q, q), backend=backend, fullgraph=True, dynamic=True
-    )
+    whole: dict[str, Any] = {"backend": backend, "fullgraph": True, "dynamic": True}
+    compiled = torch.compile(lambda q: torch.ops.flashladder_95.forward(q, q, q), **whole)
     for shape in ((2, 256, 16, 128), (3, 512, 16, 128)):
         assert compiled(tensor(*shape, device="meta")).shape == shape
     assert len(graphs) == 1
     with pytest.raises(Exception, match="seq_len divisible by B_r = 128, found 130"):  # of torch's compiler's own types
         compiled(tensor(2, 130, 16, 128, device="meta"))
+
+    def general(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        first, lse = torch.ops.flashladder_93.attention(q, k, k, True, 0.1, True)
+        torch.ops.flashladder_93.attention_out(q, k, k, out := torch.empty_like(q), lse, True, 0.1)
+        return first + out, lse
+
+    two: Any = torch.compile(general, **whole)
+    graphs.clear()
+    for batch, q_len, kv_len in ((7, 77, 300), (3, 512, 129), (5, 20, 3)):
+        q, k = tensor(batch, q_len, 8, 128, device="meta"), tensor(batch, kv_len, 2, 128, device="meta")
+        out, lse = two(q, k)
+        assert (out.shape, lse.shape) == (q.shape, (batch, 8, q_len))
+    assert len(graphs) == 1
+    with pytest.raises(Exception, match="k: expected a number of heads that divides q's 8, found 3"):
+        two(tensor(7, 77, 8, 128, device="meta"), tensor(7, 300, 3, 128, device="meta"))
 
 
 @pytest.mark.parametrize(
@@ -295,29 +447,40 @@ CAPABILITIES = (80, 86, 87, 89, 90, 100, 103, 120, 999)
 PROGRAM = Path(__file__).with_name("host") / "select.cpp"
 
 
-def taken(folder: Path, number: int, key: str, asked: list[tuple[int, str]]) -> list[str]:
+def taken(folder: Path, number: int, key: str, asked: Sequence[tuple[int, str, int]]) -> list[str]:
     """The default configurations of a library of an iteration, built with those of a selection key."""
     (folder / "empty.fatbin").write_bytes(bytes(64))
     step = load_iteration(number)
     kernels = [(config, folder / "empty.fatbin", ()) for config in select_configs(step, key)]
     table = table_source("flashladder_97", step.family, kernels, ("sm_80",), step.row_stride, tuned_from(step.configs))
     program = compiled(folder, PROGRAM.read_text(encoding="utf-8") + table, "-Wno-unused-function")
-    words = [str(word) for pair in asked for word in pair]
+    words = [str(word) for one in asked for word in one]
     return subprocess.run([program, *words], capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-@pytest.mark.parametrize("number", [7, 19, 26])
+@pytest.mark.parametrize("number", [7, 19, 26, 31])
 def test_a_gpu_takes_the_configuration_that_the_iteration_gives_it(tmp_path: Path, number: int) -> None:
     """As `flashladder.forward` does, which knows the GPU's name too."""
-    asked = [(capability, dtype) for capability in CAPABILITIES for dtype in ("fp16", "bf16")]
-    configs = load_iteration(number).configs
+    step = load_iteration(number)
+    masks = step.family.masks(step.parts)
+    asked = [(capability, dtype, i) for capability in CAPABILITIES for dtype in DTYPES for i in range(len(masks))]
     assert taken(tmp_path, number, "prog", asked) == [
-        configs[configs_for(None, f"sm_{capability}")].with_dtype(dtype).short_form() for capability, dtype in asked
+        step.configs[configs_for(None, f"sm_{capability}")].with_dtype(dtype).with_mask(masks[i]).short_form()
+        for capability, dtype, i in asked
     ]
 
 
 def test_without_the_tuned_one_it_is_the_first_that_was_built_if_it_is_of_the_dtype(tmp_path: Path) -> None:
     short_form = load_iteration(19).configs["a100"].short_form()
-    found = taken(tmp_path, 19, short_form, [(90, "fp16"), (80, "fp16"), (0, "fp16"), (90, "bf16")])
+    asked = [(90, "fp16", 0), (80, "fp16", 0), (0, "fp16", 0), (90, "bf16", 0)]
     refused = f"flashladder_97: q: expected a dtype that was built: {short_form}, found bf16"
-    assert found == [short_form] * 3 + [refused]
+    assert taken(tmp_path, 19, short_form, asked) == [short_form] * 3 + [refused]
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_a_mask_that_no_kernel_was_built_for_is_refused(tmp_path: Path, causal: int) -> None:
+    step = load_iteration(31)
+    short_form = step.configs["h200"].with_mask("none" if causal else "causal").short_form()
+    (message,) = taken(tmp_path, 31, short_form, [(90, "fp16", causal)])
+    found = f"found {bool(causal)}; "
+    assert message.startswith(f"flashladder_97: causal: expected what a kernel was built for: {short_form}, {found}")

@@ -49,7 +49,7 @@ def test_a_part_without_a_member_is_named(
 
 @pytest.mark.parametrize(
     ("family", "space", "n_contracts", "least"),
-    [("ampere", "flashladder::contract", 10, 21), ("hopper", "flashladder::hopper::contract", 8, 25)],
+    [("ampere", "flashladder::contract", 10, 21), ("hopper", "flashladder::hopper::contract", 9, 27)],
 )
 def test_a_part_with_nothing_breaks_every_promise_of_every_contract(
     tmp_path: Path, family: str, space: str, n_contracts: int, least: int

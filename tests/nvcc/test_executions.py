@@ -32,7 +32,7 @@ from flashladder.machine_code.flow import LOOP, PEELED, Regions, main_loop, regi
 from flashladder.machine_code.ptxas import WARP
 from flashladder.machine_code.sass import Sass, count, disassemble_many
 from flashladder.names import PUBLISHED_GPU
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.toolchain import find_toolchain
 from flashladder.view.cfg import outline, picture_of
 import ptxemu
@@ -45,7 +45,7 @@ from tests.typed import command
 pytestmark = pytest.mark.nvcc
 
 FIRST = ("peeled", "backward", "rings")  # schedules with a first block of their own
-SMALL = Shape(batch=1, seq_len=256, n_heads=1, d_head=128)  # four KV blocks
+SMALL = Problem(batch=1, seq_len=256, n_heads=1, d_head=128)  # four KV blocks
 LADDER = [step for step in load_all() if step.family.warps_alike]
 NUMBERS = [step.number for step in LADDER]
 VOTING = [step.number for step in LADDER if step.parts.softmax == "exp2_stale"]
@@ -61,7 +61,7 @@ def machine_code(arch: str) -> dict[int, tuple[Cubin, Sass]]:
     return {step.number: found for step, *found in zip(steps, cubins, sass, strict=True)}  # type: ignore[misc] # pairs
 
 
-def runs(step: Iteration, arch: str, shape: Shape, *, asked: bool = False) -> tuple[Regions, Executions, int]:
+def runs(step: Iteration, arch: str, shape: Problem, *, asked: bool = False) -> tuple[Regions, Executions, int]:
     """What each warp of a launch runs, and the number of warps."""
     cubin, sass = machine_code(arch)[step.number]
     config = step.configs[PUBLISHED_GPU]
@@ -125,7 +125,7 @@ def test_on_normal_inputs_a_ninth_of_the_votes_finds_a_lane() -> None:
     """The assumption of `explain` ignores these (docs/explain.md): one CTA of the H200's launch at S = 4096."""
     step = load_iteration(17)
     config, votes = step.configs["h200"], Votes()
-    tensors = make_tensors(step, config, Shape(batch=1, seq_len=4096, n_heads=1, d_head=128))
+    tensors = make_tensors(step, config, Problem(batch=1, seq_len=4096, n_heads=1, d_head=128))
     launch = step.family.launch(config, tensors, MULTIPROCESSORS)
     kernel_of(step, config).launch(
         (1, 1, 1), launch.block, arguments_of(launch), shared_bytes=launch.shared_bytes, observers=(votes,)
@@ -193,7 +193,7 @@ def test_the_command_draws_in_each_form(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_the_next_k_is_not_copied_in_the_last_round() -> None:
     step = load_iteration(16)
-    shape = Shape(batch=1, seq_len=640, n_heads=2, d_head=128)
+    shape = Problem(batch=1, seq_len=640, n_heads=2, d_head=128)
     regions, warp = executed(step, step.configs[PUBLISHED_GPU], "sm_80", shape)
     per_block = picture_of("", regions, warp)["per_kv_block"]
     assert regions.flow.main_loop is not None

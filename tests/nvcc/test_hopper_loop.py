@@ -19,7 +19,7 @@ from flashladder.build import compile as compiling
 from flashladder.build.store import fill_all, ptx_entry
 from flashladder.emulate.kernel import attention_fp64, forward, kernel_of, make_tensors
 from flashladder.ladder.iteration import load_iteration
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 import ptxemu
 from ptxemu import Counters
 from ptxemu.machine.tensor_map import TensorMap
@@ -125,7 +125,7 @@ def test_speed_of_the_ladder(benchmark: BenchmarkFixture, number: int, seq_len: 
     iteration = load_iteration(number)
     config = iteration.configs["a100"]
     kernel_of(iteration, config)  # compiled and parsed before the clock starts
-    tensors = make_tensors(iteration, config, Shape(batch=1, seq_len=seq_len, n_heads=heads, d_head=config.d_head))
+    tensors = make_tensors(iteration, config, Problem(batch=1, seq_len=seq_len, n_heads=heads, d_head=config.d_head))
 
     def run(counters: Counters) -> None:
         forward(iteration, config, tensors, observers=(counters,))

@@ -16,7 +16,7 @@ from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.order import stretches
 from flashladder.machine_code.sass import disassemble
 from flashladder.names import CONFLICTS, DTYPES
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 import ptxemu
 from ptxemu.values import Array
 
@@ -57,7 +57,7 @@ def launched(
     """One launch and its tensors, without a hazard; O is right, unless only the `first` CTAs or clusters run."""
     config = one_config(step, key, "" if key.startswith("(") else dtype)
     batch, seq_len, heads = shape
-    size = Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=config.d_head)
+    size = Problem(batch=batch, seq_len=seq_len, n_heads=heads, d_head=config.d_head)
     q, k, v, out = make_tensors(step, config, size, seed=seq_len + heads)
     if fill is not None:
         q[...], k[...] = (made.astype(q.dtype) for made in fill(q.astype(np.float32), k.astype(np.float32)))
@@ -125,7 +125,7 @@ def test_rows_behind_the_end_are_neither_read_nor_written(rows: int) -> None:
     """Q, K, V and O are the first rows of longer tensors, whose other rows are NaN and stay NaN."""
     step = STEPS[-1]
     config = one_config(step, "h200")
-    whole = make_tensors(step, config, Shape(batch=1, seq_len=rows + 100, n_heads=1, d_head=config.d_head), seed=1)
+    whole = make_tensors(step, config, Problem(batch=1, seq_len=rows + 100, n_heads=1, d_head=config.d_head), seed=1)
     for tensor in whole:
         tensor[:, rows:] = np.nan
     q, k, v, out = (tensor[:, :rows] for tensor in whole)

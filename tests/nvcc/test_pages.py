@@ -52,7 +52,7 @@ def test_ten_steps_make_an_iteration(tmp_path: Path) -> None:
     before = hashes(root, 19)
     for step in TEN_STEPS:
         pages.run(step, root, pages.environment(root, ROOT))
-    assert "build-iteration-29 -> An epilogue of its own" in pages.ran(root, ROOT, "-m", "nox", "-l").stdout
+    assert "build-iteration-33 -> An epilogue of its own" in pages.ran(root, ROOT, "-m", "nox", "-l").stdout
     assert hashes(root, 29) == before
     row = next(
         line for line in (root / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| 29 ")

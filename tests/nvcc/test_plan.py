@@ -77,12 +77,16 @@ def program(folder: Path, plan: Path) -> Path:
     return compiled(folder, PROGRAM.read_text(encoding="utf-8"), plan, f"-I{folder}", "-Wall", "-Werror")
 
 
-def words(family: Family, config: Any, given: Sequence[Array], multiprocessors: int = H200) -> list[str]:
+def words(
+    family: Family, config: Any, given: Sequence[Array], multiprocessors: int = H200, lse: Any = None
+) -> list[str]:
     """The program's arguments for a problem on a device with so many multiprocessors."""
     views = [number for one in given for number in (one.ctypes.data, one.strides[0], one.strides[1], one.strides[2])]
     own = (*family.for_plan(None, config), 0, 0, 0, 0)[:4]
     device = (multiprocessors, *(clusters_at_once(parts, multiprocessors) for parts in range(2, 9)))
-    numbers = (config.B_r, config.B_c, *views, *given[0].shape[:3], *own, config.dtype == "bf16", *device)
+    row = (config.dtype == "bf16", config.mask == "causal", *own)
+    sizes = (*given[0].shape[:3], *given[1].shape[1:3])
+    numbers = (config.B_r, config.B_c, *views, *sizes, *row, *device, 0 if lse is None else lse.ctypes.data)
     return [str(int(number)) for number in numbers]
 
 
@@ -132,6 +136,28 @@ def test_both_sides_hand_over_the_same(tmp_path: Path, family: Family, plan: Pat
         assert found["encoded"] == maps
 
 
+GENERAL = [
+    ((2, 1000, 12), (2, 77, 3)),  # queries, keys: batch, length, heads
+    ((1, 1, 8), (1, 4097, 1)),
+    ((3, 385, 5), (3, 385, 5)),  # of an odd number of row blocks
+]
+
+
+@pytest.mark.parametrize(
+    "config", [replace(PERSISTENT, general=True), replace(SPLIT, split=False, general=True, causal=True)]
+)
+@pytest.mark.parametrize(("queries", "keys"), GENERAL)
+def test_both_sides_hand_over_the_same_general_problem(
+    hopper: Path, config: HopperConfig, queries: Any, keys: Any
+) -> None:
+    q, out = (np.zeros((*queries, 128), np.float16) for _ in range(2))
+    k, v = (np.zeros((*keys, 128), np.float16) for _ in range(2))
+    lse = np.zeros((queries[0], queries[2], queries[1]), np.float32)
+    for wanted in (None, lse):
+        (found,) = planned(hopper, [words(HOPPER, config, [q, k, v, out], lse=wanted)])
+        require_same(found, HOPPER.launch(config, [q, k, v, out], H200, wanted))
+
+
 @pytest.fixture(scope="module")
 def hopper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program with the Hopper family's plan."""
@@ -174,7 +200,7 @@ def test_maps_that_are_kept_do_not_grow_without_bound(hopper: Path) -> None:
     assert found[0]["encoded"] == 4
     assert {one["encoded"] for one in found[1:]} >= {1}
     assert found[-1]["encoded"] >= 1, "the first was given up"
-    digits = 2 * (4 * MAP_BYTES + 6 * 4)  # of the members; padding at the end may be anything
+    digits = 2 * (4 * MAP_BYTES + 10 * 4)  # of the members; padding at the end may be anything
     assert found[-1]["bytes"][:digits] == found[0]["bytes"][:digits]
 
 
@@ -220,7 +246,7 @@ def refused(hopper: Path, line: Sequence[str], **environment: str) -> str:
 def test_more_tiles_or_blocks_than_a_cta_can_count_are_one_line(hopper: Path) -> None:
     """A CTA counts the blocks of K of all of its tiles."""
     line = words(HOPPER, PERSISTENT, tensors())
-    line[18:21] = [str(1 << 10), str(128 << 7), str(1 << 13)]  # samples, positions, heads
+    line[18:23] = map(str, (1 << 10, 128 << 7, 1 << 13, 1, 1))  # samples, queries, heads; keys, heads of them
     assert planned(hopper, [line])[0]["grid"] == [MOST_TILES, 1, 1]
     line[18] = str((1 << 10) + 1)
     message = refused(hopper, line)
@@ -235,9 +261,9 @@ def test_more_tiles_or_blocks_than_a_cta_can_count_are_one_line(hopper: Path) ->
 
     positions = bisect_right(range(1 << 20), longest, key=blocks) - 1
     assert blocks(positions) <= longest < blocks(positions + 1)
-    line[18:21] = ["1", str(positions), str(heads)]
+    line[18:23] = map(str, (1, positions, heads, positions, heads))
     assert planned(hopper, [line])[0]["grid"] == [heads * -(-positions // PERSISTENT.B_r), 1, 1]
-    line[19] = str(positions + 1)
+    line[19] = line[21] = str(positions + 1)
     limit = f"at most {longest} blocks of K for one multiprocessor, found {blocks(positions + 1)}"
     assert limit in refused(hopper, line)
 

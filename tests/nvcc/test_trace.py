@@ -12,7 +12,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.names import INTERMEDIATES, PUBLISHED_GPU
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.trace.compare import trace
 from tests.typed import command
 
@@ -24,7 +24,7 @@ NUMBERS = [iteration.number for iteration in load_all() if iteration.family.warp
 def test_an_iterations_intermediates_are_those_of_the_reference(number: int) -> None:
     step = load_iteration(number)
     config = step.configs[PUBLISHED_GPU].with_dtype(("fp16", "bf16")[number % 2])
-    shape = Shape(batch=1, seq_len=2 * max(config.B_r, config.B_c), n_heads=1, d_head=128)
+    shape = Problem(batch=1, seq_len=2 * max(config.B_r, config.B_c), n_heads=1, d_head=128)
     found = trace(step, config, shape, seed=number)
     assert found.passed, found.first
     assert found.backward == (step.parts.schedule in ("backward", "rings"))
@@ -41,7 +41,7 @@ def test_an_iterations_intermediates_are_those_of_the_reference(number: int) -> 
 )
 def test_other_configurations_ablations_and_heads_are_read_too(description: str, gpu: str, heads: int) -> None:
     step = load_description(description)
-    shape = Shape(batch=2, seq_len=step.configs[gpu].B_r, n_heads=heads, d_head=128)
+    shape = Problem(batch=2, seq_len=step.configs[gpu].B_r, n_heads=heads, d_head=128)
     found = trace(step, step.configs[gpu], shape, contents="range")
     assert found.passed, found.first
     assert {cta[1:] for cta in found.ctas} == {(head, sample) for head in range(heads) for sample in range(2)}
@@ -50,7 +50,7 @@ def test_other_configurations_ablations_and_heads_are_read_too(description: str,
 @pytest.mark.parametrize(("number", "gpu", "seq_len"), [(17, "a100", 512), (18, "h200", 512), (19, "a100", 1024)])
 def test_rows_start_as_their_length_says(number: int, gpu: str, seq_len: int) -> None:
     step = load_iteration(number)
-    found = trace(step, step.configs[gpu], Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=128))
+    found = trace(step, step.configs[gpu], Problem(batch=1, seq_len=seq_len, n_heads=1, d_head=128))
     assert found.passed, found.first
     marked = (found.steps[0]["m"].array.view(np.uint32) & 1).astype(bool)  # the next block takes such a row for heavy
     assert 0.9 < 1 - marked.mean() < 1 if seq_len == 512 else marked.all()

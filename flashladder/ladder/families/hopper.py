@@ -23,8 +23,10 @@ from flashladder.ladder.family import (
     type_name,
 )
 from flashladder.machine_code.ptxas import PtxasUsage
+from flashladder.problem import Mask
 
 WARPGROUP = 128  # threads
+RECORD = 32  # bytes that a producer tells consumers of a tile, per stage of Q
 MBARRIERS = 16  # bytes of the two mbarriers of a stage: full and empty
 STATS = 8  # bytes of a row's maximum and sum
 
@@ -38,8 +40,10 @@ REGISTERS = 65_536  # of an SM
 LEAST_REGISTERS, MOST_REGISTERS, REGISTER_STEP = 24, 240, 8  # of setmaxnreg; an instruction can name 255
 
 TOGETHER, PING_PONG = "together", "ping_pong"  # roles without a producer; with two alternating consumers
-MMA_SYNC, OVERLAPPED, FLATTENED = "mma_sync", "overlapped", "flattened"  # mainloops
-ONE_TILE, PERSISTENT, SPLIT = "one_tile", "persistent", "split"  # schedulers
+MMA_SYNC, OVERLAPPED = "mma_sync", "overlapped"  # mainloops
+FLATTENED = ("flattened", "early_softmax")  # mainloops: one loop over the blocks of all tiles
+ONE_TILE, PERSISTENT, PAIRED, SPLIT = "one_tile", "persistent", "paired", "split"  # schedulers
+SQUARE = "square"  # a problem: as many keys as queries, as many heads of each
 STALE = "stale"  # a softmax
 WARP_STORE, MERGED_STORE = "warp_store", "merged_store"  # epilogues
 
@@ -52,7 +56,7 @@ OF_A_GPC = 16  # multiprocessors of a complete GPC
 
 ENTRY = f"{PARTS}/entry.cuh"  # the `__global__`, below `Kernel`
 BODY = f"{PARTS}/flash_fwd_tma.cuh"  # composes the parts
-READING = ("roles", "mainloop", "", "pipeline", "softmax", "scheduler", "epilogue")  # "" stands for the body
+READING = ("roles", "mainloop", "", "problem", "pipeline", "softmax", "scheduler", "epilogue")  # "" stands for the body
 
 TILE = ("B_r", "B_c", "n_consumers")
 RING_STAGES = ("k_stages", "v_stages")
@@ -73,6 +77,8 @@ class HopperConfig(KernelConfig):
         Word("persistent", ("persistent",)),
         Word("flattened", ("flattened",)),
         Word("split", ("split",)),
+        Word("general", ("general",)),
+        Word("causal", ("causal",), key="causal"),
     )
     dtype: str
     d_head: int
@@ -86,6 +92,8 @@ class HopperConfig(KernelConfig):
     overlap: bool = False  # the softmax of a block runs during the product P V of the block before it
     persistent: bool = False  # a CTA computes several tiles; Q has two stages to fetch the next tile early
     flattened: bool = False  # one loop covers the blocks of all tiles, with two buffers of P
+    general: bool = False  # lengths and head counts of Q and K may differ; the log-sum-exp on request
+    causal: bool = False  # row i of Q sees the keys up to i + kv_len - q_len
     split: bool = False  # if there are few tiles, the CTAs of a cluster share the KV blocks of one and merge their O
 
     @property
@@ -138,11 +146,12 @@ class HopperConfig(KernelConfig):
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA in bytes: Q (reused for O), the rings, two mbarriers per stage.
 
-        Split kernels also store m and l of each row.
+        Split kernels also store m and l of each row, and kernels with a mask a record per stage of Q.
         """
         rows = self.B_r * self.q_stages + self.B_c * (self.k_stages + self.v_stages)
         stages = self.q_stages + self.k_stages + self.v_stages
-        return rows * self.d_head * ELEMENT_BYTES + stages * MBARRIERS + self.split * self.B_r * STATS
+        more = self.split * self.B_r * STATS + self.causal * self.q_stages * RECORD
+        return rows * self.d_head * ELEMENT_BYTES + stages * MBARRIERS + more
 
     @property
     def registers(self) -> int:
@@ -154,6 +163,7 @@ class HopperConfig(KernelConfig):
 class Parts:
     """One value per concern: the stem of its file under ``kernels/hopper/<concern>/``."""
 
+    problem: str  # which lengths and head counts it takes, and what it computes besides O
     pipeline: str  # of tiles of K and V: rings of full and empty barriers
     roles: str  # which warpgroups fetch or multiply, and their registers
     mainloop: str  # the products of a KV block and the order of the work between them
@@ -266,12 +276,14 @@ def blocks(length: int, size: int) -> int:
 
 
 def grid_of(config: HopperConfig, shape: tuple[int, int, int, int]) -> tuple[int, int, int]:
-    """One CTA per row block, head and sample of tensors of `shape`, (batch, seq_len, n_heads, d_head).
+    """One CTA per row block, head and sample of a Q of `shape`, (batch, seq_len, n_heads, d_head).
 
-    For a persistent kernel, x is the number of these tiles.
+    For a persistent kernel, x is the number of these tiles, and of pairs of them under a mask.
     """
     batch, seq_len, heads, _ = shape
     of_head = blocks(seq_len, config.B_r)
+    if config.causal:
+        of_head = blocks(of_head, 2)
     return (of_head * heads * batch, 1, 1) if config.persistent else (of_head, heads, batch)
 
 
@@ -320,21 +332,26 @@ def parts_of(tiles: int, kv_blocks: int, multiprocessors: int) -> int:
     return best
 
 
-def launch_of(config: HopperConfig, tensors: Sequence[Any], multiprocessors: int) -> Launch:
-    """Four tensor maps, the scale of scores for powers of two, and the numbers of positions, blocks, heads, samples."""
+def launch_of(config: HopperConfig, tensors: Sequence[Any], multiprocessors: int, lse: Any = None) -> Launch:
+    """Four tensor maps, the scale of scores for powers of two, and the numbers of keys, blocks, heads, samples.
+
+    Then what kernels of general problems read besides: the queries, the heads of a group, and where the log-sum-exp
+    (batch, n_heads, seq_len) goes, in fp32; None: nowhere.
+    """
     import numpy as np  # a build does not need it
 
     batch, seq_len, heads, d_head = tensors[0].shape
+    _, kv_len, kv_heads, _ = tensors[1].shape
     box_rows = (config.rows, config.B_c, config.B_c, store_rows(config))
     maps = [map_of(tensor, config.dtype, rows) for tensor, rows in zip(tensors, box_rows, strict=True)]
-    counts = (seq_len, blocks(seq_len, config.B_c), blocks(seq_len, config.B_r), heads, batch)
+    counts = (kv_len, blocks(kv_len, config.B_c), blocks(seq_len, config.B_r), heads, batch, seq_len, heads // kv_heads)
     scale = np.float32(math.log2(math.e) / math.sqrt(d_head))
     grid = grid_of(config, tensors[0].shape)
     parts = parts_of(grid[0], counts[1], multiprocessors) if config.split else 1
     return Launch(
         grid=(grid[0] * parts, *grid[1:]),
         block=(config.n_threads,),
-        arguments=((*maps, scale, *map(np.int32, counts)),),
+        arguments=((*maps, scale, *map(np.int32, counts), np.uint64(0) if lse is None else lse),),
         shared_bytes=config.smem_bytes,
         cluster=(parts, 1, 1),
         resident=config.persistent and parts == 1,
@@ -370,32 +387,43 @@ class Hopper(Family):
 
     def incompatible(self, parts: Parts) -> Iterator[tuple[str, ...]]:
         """Each reason why `parts` exclude each other, followed by the concerns whose values do."""
-        if parts.mainloop in (OVERLAPPED, FLATTENED) and parts.roles == TOGETHER:
+        if parts.mainloop in (OVERLAPPED, *FLATTENED) and parts.roles == TOGETHER:
             yield "this main loop needs a producer that fetches", "mainloop", "roles"
-        if (parts.mainloop == FLATTENED) != (parts.softmax == STALE):
+        if (parts.mainloop in FLATTENED) != (parts.softmax == STALE):
             yield "only the flattened loop updates maxima in a rare path", "mainloop", "softmax"
         if (parts.scheduler == SPLIT) != (parts.epilogue == MERGED_STORE):
             yield "CTAs that share a tile merge their O, and no others do", "scheduler", "epilogue"
-        elif (parts.scheduler == PERSISTENT) != (parts.epilogue == WARP_STORE):
+        elif (parts.scheduler in (PERSISTENT, PAIRED)) != (parts.epilogue == WARP_STORE):
             yield "a CTA with several tiles stores O warp by warp, and no other does", "scheduler", "epilogue"
-        if parts.scheduler == SPLIT and parts.mainloop != FLATTENED:
+        if parts.scheduler == SPLIT and parts.mainloop not in FLATTENED:
             yield "the other main loops visit all blocks of a tile", "scheduler", "mainloop"
-        if parts.mainloop == FLATTENED and parts.scheduler == ONE_TILE:
+        if parts.mainloop in FLATTENED and parts.scheduler == ONE_TILE:
             yield "this main loop covers the blocks of several tiles", "mainloop", "scheduler"
         if parts.roles == TOGETHER and parts.scheduler != ONE_TILE:
             yield "these roles count copies from the first of one tile", "roles", "scheduler"
+        if parts.scheduler == PAIRED and (parts.mainloop not in FLATTENED or parts.problem == SQUARE):
+            yield "tiles that differ in their blocks need the one loop over all, and a general problem", "scheduler"
+        if parts.problem != SQUARE and (parts.scheduler == SPLIT or parts.mainloop not in FLATTENED):
+            yield "only the one loop over all tiles takes any lengths and heads", "problem"
         if parts.mainloop == MMA_SYNC and parts.roles != TOGETHER:
             yield "its fragments of K and V take the registers of a consumer", "mainloop", "roles"
+
+    def masks(self, parts: Parts) -> tuple[Mask, ...]:
+        """Also the causal one if the scheduler knows that tiles differ."""
+        return ("none", "causal") if parts.scheduler == PAIRED else ("none",)
 
     def decisions(self, parts: Parts) -> dict[str, tuple[int, str]]:
         """Flags, and registers where roles have no producer."""
         by_mainloop, by_scheduler = f"mainloop {parts.mainloop} decides it", f"scheduler {parts.scheduler} decides it"
         found: dict[str, tuple[int, str]] = {
-            "overlap": (parts.mainloop in (OVERLAPPED, FLATTENED), by_mainloop),
-            "persistent": (parts.scheduler in (PERSISTENT, SPLIT), by_scheduler),
-            "flattened": (parts.mainloop == FLATTENED, by_mainloop),
+            "overlap": (parts.mainloop in (OVERLAPPED, *FLATTENED), by_mainloop),
+            "persistent": (parts.scheduler in (PERSISTENT, PAIRED, SPLIT), by_scheduler),
+            "flattened": (parts.mainloop in FLATTENED, by_mainloop),
             "split": (parts.scheduler == SPLIT, by_scheduler),
+            "general": (parts.problem != SQUARE, f"problem {parts.problem} decides it"),
         }
+        if parts.scheduler != PAIRED:
+            found["causal"] = (False, f"scheduler {parts.scheduler} does not know that tiles differ")
         if parts.roles == TOGETHER:
             found["producer_registers"] = (0, f"roles {parts.roles} have no producer")
             found["consumer_registers"] = (0, f"roles {parts.roles} leave registers to the compiler")
@@ -409,7 +437,7 @@ class Hopper(Family):
         for name, two in (("k_stages", together), ("v_stages", together or parts.mainloop == OVERLAPPED)):
             if two and (stages := getattr(config, name)) < 2:
                 yield f"{name} {stages}: the next tile is asked for while one is read, so that there are two"
-        if parts.mainloop == FLATTENED and config.v_stages < 3:
+        if parts.mainloop in FLATTENED and config.v_stages < 3:
             yield f"v_stages {config.v_stages}: two tiles are read while the next one lands, so that there are three"
         yield from _size_conflicts(config)
         yield from _mainloop_conflicts(parts, config)
@@ -427,17 +455,23 @@ class Hopper(Family):
             values = (D_HEAD, WGMMA_ROWS * each * n, B_c, n, k, v, *split)
             yield HopperConfig.of(dict(zip(names, values, strict=True)))
 
+    @staticmethod
+    def part(parts: Parts, config: HopperConfig, concern: str) -> str:
+        """The part of a concern in one kernel: pairs of tiles are for a mask, without one tiles are equal."""
+        found: str = getattr(parts, concern)
+        return PERSISTENT if found == PAIRED and not config.causal else found
+
     def part_files(self, of: Iteration, config: HopperConfig) -> tuple[str, ...]:
         """The part files of a kernel, relative to ``kernels/``, in reading order."""
-        del config
-        names = {concern: f"{PARTS}/{concern}/{getattr(of.parts, concern)}.cuh" for concern in self.concerns}
+        names = {name: f"{PARTS}/{name}/{self.part(of.parts, config, name)}.cuh" for name in self.concerns}
         return tuple(names.get(concern, BODY) for concern in READING)
 
     def translation_unit(self, of: Iteration, config: HopperConfig) -> str:
         """The CUDA source of one kernel."""
         members = [f"static constexpr int {name} = {getattr(config, name)};" for name in SIZES]
+        members.append(f"static constexpr bool causal = {str(config.causal).lower()};")
         for concern in self.concerns:
-            name = type_name(getattr(of.parts, concern))
+            name = type_name(self.part(of.parts, config, concern))
             members.append(f"using {type_name(concern)} = flashladder::hopper::{name};")
         parts = [name for name in self.part_files(of, config) if name != BODY]
         return self.composed(of, config, parts, "HopperArgs", members, ENTRY)

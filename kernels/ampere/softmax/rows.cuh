@@ -13,6 +13,7 @@ namespace flashladder {
 
 constexpr float kNegInf = -__builtin_huge_valf();
 constexpr float kLog2E = 1.44269504088896340736f;
+constexpr float kLn2 = 0.693147180559945309417f;
 
 template <int m_tiles>
 struct RowStats {

@@ -29,7 +29,15 @@ struct WarpStore {
         using G = typename Cta::G;
         static_assert(m_tiles == 1, "a warp has 16 rows");
         const std::uint32_t own = smem + me.warp * (box_rows * 2 * kHalfRow);
-        normalize(o, stats);
+        normalize<Cta::causal>(o, stats);
+        if constexpr (Cta::Problem::writes_lse) {
+            if (cta.args.lse != nullptr) {
+                const std::int64_t head = static_cast<std::int64_t>(tile.batch) * cta.args.n_heads + tile.head;
+                write_lse(cta.args.lse + head * cta.args.q_len,
+                          tile.q_block * G::B_r + me.group * G::rows + me.warp * box_rows, cta.args.q_len, me.lane,
+                          stats);
+            }
+        }
         ptx::barrier_sync(me.own_barrier(), kWarpgroup);  // all four warps have read Q for the last time
 #pragma unroll
         for (int t = 0; t < n_tiles / 2; ++t) {

@@ -23,7 +23,7 @@ struct WarpgroupStore {
                                                  std::uint32_t smem, float (&o)[m_tiles][n_tiles][4],
                                                  RowStats<m_tiles> &stats) {
         using G = typename Cta::G;
-        normalize(o, stats);
+        normalize<Cta::causal>(o, stats);
         ptx::barrier_sync(me.own_barrier(), kWarpgroup);  // all four warps have read Q for the last time
         const int row = me.warp * m_tiles * 16 + me.lane % 16;
 #pragma unroll

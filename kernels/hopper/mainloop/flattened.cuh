@@ -19,20 +19,22 @@
 
 namespace flashladder::hopper {
 
-struct Flattened {
+// `weighs_first`: whether a block that opens a tile computes its P before O of the tile before is stored.
+template <bool weighs_first>
+struct OneLoop {
     // P V with `before`, S of the next block, which becomes `now`.
     template <typename Slots>
     static __device__ __forceinline__ void slot(Slots &slots, typename Slots::Weights &before,
                                                 typename Slots::Weights &now) {
         auto &group = slots.group;
         slots.settle();
-        // If CTAs share tiles, each has a part of one tile, so that `block` never reaches n_kv_blocks.
-        const bool opens = ++slots.block == slots.cta.args.n_kv_blocks;
+        const bool opens = ++slots.block == slots.end_of_tile();
         auto q = group.q;  // group.q keeps the old tile's stage: its O is stored through it
         if (opens) {
             slots.block = 0;
             q.next();
             slots.cta.q.wait(q);
+            slots.open(q, slots.done + 1);
         }
         slots.cta.k.wait(group.k);
         slots.me.take_turn();
@@ -47,21 +49,24 @@ struct Flattened {
         ptx::wgmma_wait<1>();  // S is whole, and so is P V of the block before the last
         group.take_s();
         slots.take_weights(now);
+        slots.mask_rows();
+        auto of_o = group.stats;  // those that O belongs to
         float grown[2];
         if (opens) {
             slots.follow(true, grown);
-            ptx::wgmma_wait<0>();
-            ptx::pin(group.o);
-            group.store(slots.work.tile());
-            slots.work.next();
-            slots.begin_tile();
+            if constexpr (!weighs_first) {
+                slots.end_tile(of_o);
+            }
         } else if (slots.must_follow()) {
             slots.follow(false, grown);
             slots.fall_behind(grown);
         }
         typename Slots::Sums sums;
         slots.weigh(now, sums);
-        if (slots.outgrown(sums)) {
+        if (weighs_first && opens) {
+            ptx::pin(now);  // computed by here: the products in flight hide it
+            slots.end_tile(of_o);
+        } else if (slots.outgrown(sums)) {
             slots.follow(false, grown);
             slots.fall_behind(grown);
             slots.weigh(now, sums);
@@ -92,5 +97,7 @@ struct Flattened {
         Cta::Epilogue::settle();
     }
 };
+
+struct Flattened : OneLoop<false> {};
 
 }  // namespace flashladder::hopper

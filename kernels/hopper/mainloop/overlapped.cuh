@@ -44,7 +44,7 @@ struct Overlapped {
                 pack_weights<typename Cta::value_t>(group.p, group.s);
             }
             group.last_product();
-            group.store(tile);
+            group.store(tile, group.stats);
         }
         Cta::Epilogue::settle();
     }

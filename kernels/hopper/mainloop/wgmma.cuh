@@ -38,7 +38,7 @@ struct Wgmma {
             }
             cta.v.wait(group.v);
             group.last_product();
-            group.store(tile);
+            group.store(tile, group.stats);
         }
         Cta::Epilogue::settle();
     }

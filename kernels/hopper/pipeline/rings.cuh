@@ -61,11 +61,19 @@ struct Rings {
         }
 
         // Producer: waits until the stage is free (in the first round it is: there the wait is for the phase before
-        // the first, which counts as ended) and announces a tile. Copies to `tile` must signal the barrier returned.
-        __device__ __forceinline__ std::uint32_t claim(const Place &at) const {
-            ptx::mbarrier_wait(empty(at), at.parity ^ 1);
+        // the first, which counts as ended).
+        __device__ __forceinline__ void reserve(const Place &at) const { ptx::mbarrier_wait(empty(at), at.parity ^ 1); }
+
+        // Producer: announces a tile for a free stage. Copies to `tile` must signal the barrier returned.
+        __device__ __forceinline__ std::uint32_t announce(const Place &at) const {
             ptx::mbarrier_arrive_expect(full(at), tile_bytes);
             return full(at);
+        }
+
+        // Both.
+        __device__ __forceinline__ std::uint32_t claim(const Place &at) const {
+            reserve(at);
+            return announce(at);
         }
 
         // Consumer: the tile has landed after this.

@@ -25,28 +25,45 @@ struct Specialised {
         __device__ __forceinline__ void pass_turn() const {}
     };
 
+    // Asks for a tile's Q; which blocks of K and V follow.
+    template <typename Cta, typename Scheduler, typename Visits>
+    static __device__ __forceinline__ auto request_q(const Cta &cta, const Scheduler &work, const Tile &tile,
+                                                     const Visits &all, const typename Cta::QRing::Place &at) {
+        if constexpr (Cta::causal) {
+            Scheduler later = work;
+            later.next();
+            const WorkTile told = cta.work_of(tile, !later.valid());
+            cta.load_q(told, at);
+            return hopper::Visits{0, told.blocks};
+        } else {
+            cta.load_q(tile, at);
+            return all;
+        }
+    }
+
     // One thread. The order is that of use: K one block ahead of V, whose product comes a block later.
     template <typename Cta>
     static __device__ __forceinline__ void produce(const Cta &cta) {
         typename Cta::QRing::Place q_next;
         typename Cta::KRing::Place k_next;
         typename Cta::VRing::Place v_next;
-        const auto visits = cta.visits();  // of each tile
+        const auto all = cta.visits();  // of each tile, unless tiles differ
 #pragma unroll 1
         for (typename Cta::Scheduler work(cta.args); work.valid(); work.next()) {
             const auto tile = work.tile();
-            cta.load_q(tile, q_next);
+            const auto visits = request_q(cta, work, tile, all, q_next);
+            const Tile kv = {tile.q_block, Cta::Problem::kv_head(cta.args, tile.head), tile.batch};
             q_next.next();
 #pragma unroll 1
             for (int i = visits.first(); i < visits.end(); ++i) {
-                cta.load_k(tile, i, k_next);
+                cta.load_k(kv, i, k_next);
                 k_next.next();
                 if (i > visits.first()) {
-                    cta.load_v(tile, i - 1, v_next);
+                    cta.load_v(kv, i - 1, v_next);
                     v_next.next();
                 }
             }
-            cta.load_v(tile, visits.end() - 1, v_next);
+            cta.load_v(kv, visits.end() - 1, v_next);
             v_next.next();
         }
     }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 import itertools
 from pathlib import Path
+import re
 import runpy
 import sys
 from types import ModuleType, SimpleNamespace
@@ -18,7 +19,7 @@ import pytest
 import torch
 
 from flashladder.bench import command as bench
-from flashladder.bench import references
+from flashladder.bench import energy, references
 from flashladder.bench import timing as bench_run
 from flashladder.bench.references import kernel_subject
 from flashladder.bench.timing import RUN_UP, Arm, Hardware, bench_group, prepare, time_pairs, warm_up
@@ -26,7 +27,7 @@ from flashladder.build.wheel import Installed, chosen_configs
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.paths import ROOT
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.report import data as report_data
 from flashladder.report import tables as report_tables
 from flashladder.report.reasons import Words
@@ -158,7 +159,7 @@ def test_warm_up_waits_until_the_clock_is_level_or_its_time_is_over(
     assert took[0] <= spent < took[1]
 
 
-TINY = Shape(batch=1, seq_len=64, n_heads=2, d_head=128)
+TINY = Problem(batch=1, seq_len=64, n_heads=2, d_head=128)
 CONFIG = KernelConfig.parse(FAST)
 PLAN = Plan(pairs=4, blocks=2, min_pairs=4, input_sets=2)
 SMALL = prepare("fp16", TINY, PLAN, "cpu")
@@ -192,10 +193,22 @@ def test_a_group_times_what_is_right_beside_fa2_on_the_same_inputs() -> None:
     assert slow.after.ok
 
 
+def test_fa2_has_the_mask_of_the_group() -> None:
+    gpu, fa2 = FakeGpu(), Mock()
+    for mask, own in (("causal", {"causal": True}), ("none", {})):
+        shape = Problem.model_validate(TINY.model_dump() | {"mask": mask})
+        inputs = prepare("fp16", shape, PLAN, "cpu")
+        fa2.reset_mock()
+        fa2.side_effect = lambda *_, **__: gpu.launch("FA2", 2.0)(0)
+        made = bench_group(gpu.hardware(), [], inputs, PLAN, process=0, warm_up_s=0.1, reference=fa2)
+        assert made.series[0].pairs
+        assert all(one.kwargs == own for one in fa2.mock_calls)
+
+
 @pytest.mark.parametrize("compared", [True, False], ids=["the sum stays", "the slices stay"])
 def test_a_kernel_that_changes_its_mind_is_an_error(*, compared: bool) -> None:
     gpu, calls = FakeGpu(), itertools.count(1)
-    three = prepare("fp16", TINY.model_copy(update={"n_heads": 3}), PLAN, "cpu")
+    three = prepare("fp16", Problem(batch=1, seq_len=64, n_heads=3, d_head=128), PLAN, "cpu")
     head = next(head for head in range(3) if ((0, head) in three.expected.slices) is compared)
 
     def moody(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
@@ -236,6 +249,49 @@ def test_what_is_timed_where_nothing_is_said() -> None:
     assert bench.default_key("NVIDIA H100 80GB HBM3") == bench.default_key("NVIDIA GeForce GTX 1080") == "prog"
 
 
+def test_the_command_line_says_what_is_computed() -> None:
+    words = ["31", "32", "--causal", "--heads", "32", "--kv-heads", "8", "--seq-lens", "1000,4096", "8192"]
+    assert [str(one) for one in bench.parse_arguments(words).problems] == [
+        f"B={batch} S={length} H=32 HK=8 causal" for batch, length in ((16, 1000), (16, 4096), (8, 8192))
+    ]
+    (cross,) = bench.parse_arguments(["29", "--kv-len", "77", "--batch", "2", "--seq-lens", "512"]).problems
+    assert (cross.q_shape, cross.kv_shape) == ((2, 512, 16, 128), (2, 77, 16, 128))
+    everything = bench.parse_arguments(["--all", "--causal"])
+    found = {number: bench.computing(number, everything, everything.problems) for number in (16, 27, 31)}
+    assert {number: {config.mask for config in configs} for number, configs in found.items()} == {
+        16: set(), 27: set(), 31: {"causal"}
+    }  # fmt: skip
+    plain = bench.parse_arguments(["31"])
+    assert {config.mask for config in bench.computing(31, plain, plain.problems)} == {"none"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["31", "--kv-heads", "3"], "--kv-heads: expected a divisor of the 16 heads of Q, found 3"),
+        (["31", "--heads", "0"], "--heads: expected at least 1, found 0"),
+        (["31", "--causal", "--kv-len", "77"], "--kv-len: .* expected kv_len 512, found 77; leave it out, or --causal"),
+        (["31", "--seq-lens", "512,x"], "--seq-lens: expected a whole number .*, found 'x'"),
+        (["27", "--causal"], "no kernel of iteration 27 computes this problem: expected mask none, found causal"),
+        (["29", "27", "--kv-heads", "8"], "iteration 27 computes this problem: expected equal lengths and head counts"),
+        (["16", "--seq-lens", "1000"], "iteration 16 computes this problem: expected seq_len to be a multiple of B_r"),
+        (["16", "--heads", "8"], "iteration 16 computes this problem: expected 16 heads, found 8"),
+    ],
+)
+def test_a_problem_that_nothing_computes_is_one_line_before_anything_starts(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for main in (bench.main, energy.main):
+        try:
+            with pytest.raises(SystemExit, match="2"):
+                main(words)
+            line = capsys.readouterr().err
+        except FlashladderError as error:
+            line = str(error)
+        assert re.search(message, line)
+        assert line.count("\n") <= 1
+
+
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     """The whole command on a simulated GPU: FA2 takes 2 ms, iteration 16 a right 1.6 ms, iteration 15 is wrong."""
@@ -258,8 +314,10 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     monkeypatch.setattr(bench, "open_device", lambda: device)
     monkeypatch.setattr(bench, "reference_identity", lambda kernels: result().reference)
     monkeypatch.setattr(bench, "cuda_hardware", lambda *_: (gpu.hardware(), 2**28))
-    monkeypatch.setattr(references, "reference_kernel", lambda dtype, name: f"flash_fwd_{dtype}_of_{name}")
-    monkeypatch.setattr(bench, "shape_of", lambda length: TINY.model_copy(update={"seq_len": length // 8}))
+    monkeypatch.setattr(references, "reference_kernel", lambda dtype, name, *_: f"flash_fwd_{dtype}_of_{name}")
+    monkeypatch.setattr(bench, "shape_of", lambda length: Problem(**{**TINY.model_dump(), "seq_len": length // 8}))
+    # kernels need longer rows or more heads than a CPU should compute
+    monkeypatch.setattr(bench, "computing", lambda n, options, _: chosen_configs(n, options.configs, options.dtypes))
     monkeypatch.setattr(bench, "bench_group", partial(bench_group, reference=lambda *_: fa2(0)))
     monkeypatch.setattr(bench, "prepare", partial(prepare, device="cpu"))
     return gpu
@@ -286,6 +344,14 @@ def test_the_whole_command_and_its_resumption(
     assert bench.main([*first, "--dtype", "fp16", "--seq-lens", "512", "1024", "2048"]) == 0
     again = load_as(out, BenchResult)
     assert [group.process for group in again.groups] == [0, 0, 0, 0, 2]
+
+
+@pytest.mark.usefixtures("simulated")
+def test_a_file_holds_one_kind_of_problems(tmp_path: Path) -> None:
+    line = ["16", "--configs", "a100", "--dtype", "fp16", "--seq-lens", "512", "--out", str(tmp_path / "bench.json.gz")]
+    assert bench.main(line) == 0
+    with pytest.raises(FlashladderError, match="the file holds another problem: expected B=3 S=64 H=2, found B=1 S=64"):
+        bench.main([*line, "--batch", "3"])
 
 
 def test_a_wrong_kernel_is_not_timed_and_fails_the_command(simulated: FakeGpu, tmp_path: Path) -> None:
@@ -331,7 +397,7 @@ def measured(tmp_path: Path) -> tuple[Fixture, BenchResult]:
 def test_only_the_grids_batch_and_heads_stand_in_a_table(measured: tuple[Fixture, BenchResult]) -> None:
     """A length that was timed at another batch is no cell of the table, alone or beside the grid's."""
     fixture, made = measured
-    other = made.groups[0].model_copy(update={"shape": SHAPE.model_copy(update={"batch": 1})})
+    other = made.groups[0].model_copy(update={"shape": SHAPE.varied(batch=1)})
     for groups, expected in (((other,), None), ((other, made.groups[0]), 16)):
         write_result(fixture.bench, summaries.derive(made.model_copy(update={"groups": groups})))
         ladder = report_data.collect(fixture.folder)
@@ -393,7 +459,7 @@ def test_samples_that_chose_a_configuration_are_not_reported(
 
 
 def test_a_reference_that_is_impossibly_fast_is_an_error_too() -> None:
-    made = result(group(shape=Shape(batch=16, seq_len=512, n_heads=16, d_head=128)))
+    made = result(group(shape=Problem(batch=16, seq_len=512, n_heads=16, d_head=128)))
     made = made.model_copy(update={"gpu": made.gpu.model_copy(update={"name": "NVIDIA H200"})})
     series = made.groups[0].series[0]
     quick = series.model_copy(update={"pairs": (series.pairs[0]._replace(reference_us=1.0), *series.pairs[1:])})

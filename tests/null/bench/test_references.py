@@ -17,16 +17,27 @@ import torch
 
 from flashladder.bench import command as bench
 from flashladder.bench import references
-from flashladder.bench.references import Backend, Subject, arms, lacking, longest_kernel, profiled, reference_identity
+from flashladder.bench.references import (
+    PROBE,
+    Backend,
+    Subject,
+    arms,
+    lacking,
+    longest_kernel,
+    profiled,
+    reference_identity,
+)
 from flashladder.bench.timing import bench_group
 from flashladder.cases.inputs import torch_dtype
 from flashladder.errors import FlashladderError
+from flashladder.problem import Problem
 from flashladder.results.derive import derive, problems
 from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, Accuracy, BenchResult, Group, Reference, Series
 from tests.null.bench.test_bench import PLAN, SMALL, FakeGpu, simulated
 from tests.null.bench_fixture import GOOD, NAMES, group, pairs, result
 from tests.null.check.test_check import attention
+from tests.typed import error_line
 
 __all__ = ["simulated"]  # a fixture
 
@@ -51,7 +62,7 @@ def fake(forward: Callable[[], references.Forward], version: str = "9.19.0") -> 
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three references on this CPU: one that works, one that is not installed, one that refuses this GPU."""
     small = torch.randn(1, 64, 1, 128)
-    monkeypatch.setattr(references, "probe", lambda dtype: small.to(torch_dtype(dtype)))
+    monkeypatch.setattr(references, "probe", lambda dtype, _: (small.to(torch_dtype(dtype)),) * 3)
     for name, forward in (("cudnn", lambda: attention), ("fa3", missing), ("fa4", missing), ("flash-attn", refused)):
         monkeypatch.setitem(references.BACKENDS, name, fake(forward))
 
@@ -103,12 +114,12 @@ def test_the_longest_launch_is_the_references_kernel() -> None:
 
 
 def test_the_profiler_is_asked_once_per_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = Mock(side_effect=lambda dtype, name: NAMES["cudnn"] if dtype == "fp16" else None)
+    kernel = Mock(side_effect=lambda dtype, name, _: NAMES["cudnn"] if dtype == "fp16" else None)
     monkeypatch.setattr(references, "reference_kernel", kernel)
     once = profiled(Reference(op="op", torch="2", cuda="13", kernels={}), "cudnn", ["bf16", "fp16"])
     assert (once.kernels, once.tile) == ({"fp16": NAMES["cudnn"]}, "64x128x128")
     assert profiled(once, "cudnn", ["fp16"]) is once
-    assert kernel.mock_calls == [call("bf16", "cudnn"), call("fp16", "cudnn")]
+    assert kernel.mock_calls == [call("bf16", "cudnn", PROBE), call("fp16", "cudnn", PROBE)]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +145,7 @@ def test_the_profiler_lives_in_a_process_of_its_own(
 def test_that_process_ends_without_its_libraries_exit_handlers(tmp_path: Path) -> None:
     program = (
         "import atexit, sys; from flashladder.bench import references as k; atexit.register(print, 'handler ran');"
-        "k.seen_kernel = lambda dtype, name: f'{name} {dtype}'; k.main(['fa2', 'fp16', '--out', sys.argv[1]])"
+        "k.seen_kernel = lambda dtype, name, _: f'{name} {dtype}'; k.main(['fa2', 'fp16', '--out', sys.argv[1]])"
     )
     out = tmp_path / "kernel.json"
     done = subprocess.run([sys.executable, "-c", program, str(out)], capture_output=True, text=True, check=False)
@@ -145,9 +156,11 @@ def test_that_process_ends_without_its_libraries_exit_handlers(tmp_path: Path) -
 def test_cudnn_is_asked_for_through_transposed_views(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is copied: Q, K and V share memory with what was given, and O comes back as (B, S, H, D)."""
     given: list[tuple[int, torch.Size]] = []
+    asked: list[dict[str, bool]] = []
 
-    def sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: bool) -> torch.Tensor:
         given.extend((one.data_ptr(), one.shape) for one in (q, k, v))
+        asked.append(options)
         backends: Any = torch.backends.cuda
         assert (backends.flash_sdp_enabled(), backends.cudnn_sdp_enabled()) == (False, True)
         return q
@@ -157,22 +170,50 @@ def test_cudnn_is_asked_for_through_transposed_views(monkeypatch: pytest.MonkeyP
     out = references.BACKENDS["cudnn"].forward()(q, k, v)
     assert given == [(one.data_ptr(), torch.Size([2, 3, 64, 128])) for one in (q, k, v)]
     assert out.shape == q.shape
+    references.BACKENDS["cudnn"].forward()(q, k[:, :, :1], v[:, :, :1], causal=True)
+    assert asked == [{"is_causal": False, "enable_gqa": False}, {"is_causal": True, "enable_gqa": True}]
+
+
+def test_fa2_gets_both_lengths_and_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = Mock(side_effect=lambda q, *_: (q,))
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", op)
+    q, k = torch.zeros(1, 64, 4, 8), torch.zeros(1, 32, 2, 8)
+    problem = Problem(batch=1, seq_len=64, n_heads=4, d_head=8, n_kv_heads=2, mask="causal")
+    assert references.on_problem(references.reference_forward, problem)(q, q, q) is q
+    assert references.reference_forward(q, k, k) is q
+    assert [one.args[5:9] for one in op.mock_calls] == [(64, 64, 0.0, True), (64, 32, 0.0, False)]
+
+
+def test_no_reference_has_the_mask_of_unequal_lengths() -> None:
+    problem = Problem(batch=1, seq_len=64, n_heads=1, d_head=128, kv_len=32, mask="causal")
+    assert "expected kv_len 64, found 32" in error_line(references.on_problem, attention, problem)
+    assert "expected kv_len 64, found 32" in str(lacking("fa2", "fp16", problem))
+
+
+def test_a_reference_is_tried_on_the_heads_the_mask_and_the_keys_of_its_problem() -> None:
+    sizes = {"batch": 4, "seq_len": 4096, "n_heads": 32, "d_head": 128}
+    own = {"n_kv_heads": 8, "mask": "causal"}
+    assert references.like(Problem.model_validate({**sizes, "n_heads": 2})) == PROBE
+    assert references.like(Problem.model_validate(sizes | own)) == Problem.model_validate(
+        {**PROBE.model_dump(), "n_heads": 32, **own}
+    )
+    assert references.like(Problem.model_validate(sizes | {"kv_len": 77})).kv_shape == (1, 77, 32, 128)
 
 
 @pytest.mark.parametrize(
     ("name", "module"), [("fa3", "flash_attn_interface"), ("fa4", "flash_attn.cute"), ("flash-attn", "flash_attn")]
 )
-def test_a_wheels_arm_is_its_own_function_without_options(
-    monkeypatch: pytest.MonkeyPatch, name: str, module: str
-) -> None:
+def test_a_wheels_arm_is_its_own_function(monkeypatch: pytest.MonkeyPatch, name: str, module: str) -> None:
     """Three packages have a function of one name; each returns O, or O and the log sums."""
     q, k, v, out, sums = (torch.full((1,), float(number)) for number in range(5))
     calls = {}
     for each in ("flash_attn", "flash_attn.cute", "flash_attn_interface"):
         calls[each] = Mock(return_value=out if each == "flash_attn" else (out, sums))
         monkeypatch.setitem(sys.modules, each, Mock(flash_attn_func=calls[each]))
-    assert references.BACKENDS[name].forward()(q, k, v) is out
-    assert {each: one.mock_calls for each, one in calls.items() if one.called} == {module: [call(q, k, v)]}
+    forward = references.BACKENDS[name].forward()
+    assert forward(q, k, v) is forward(q, k, v, causal=True) is out
+    asked = [call(q, k, v, causal=causal) for causal in (False, True)]
+    assert {each: one.mock_calls for each, one in calls.items() if one.called} == {module: asked}
 
 
 def test_a_reference_returns_o_and_its_group_may_lack_the_floor() -> None:

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import types
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 import zipfile
 
 import pytest
@@ -25,6 +25,8 @@ from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, sha256
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
+from flashladder.ladder.iteration import load_iteration
+from flashladder.ladder.selection import one_config
 from flashladder.paths import KERNELS
 from tests.null.bench_fixture import FAST
 from tests.typed import error_line
@@ -147,14 +149,31 @@ CONFIG = KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_
 def test_a_row_holds_the_configuration_in_the_order_of_the_struct() -> None:
     source = table_source("flashladder_16", FAMILY, [(CONFIG, Path("a/kernel.fatbin"), ())], ("sm_90", "sm_80"), 2048)
     row = f'{{"{CONFIG.short_form()}", "fp16", 128, 64, 128, 128, 65536, 80, 2048, flashladder_fatbin_0'
-    assert f"{row}, 0, 0, {2**30 - 1}, {{0}}}}," in source
+    assert f"{row}, 0, 0, {2**30 - 1}, 0, 0, 0, {{0}}}}," in source
     struct = re.search(r"struct KernelRow \{(.*?)\n\};", (KERNELS / "host" / "launch.h").read_text(), re.DOTALL)
     assert struct is not None
     declared = re.sub(r"//.*", "", struct[1]).replace("*", " ").split(";")
     names = [name.split()[-1] for line in declared if line.strip() for name in line.split(",")]
     expected = "config dtype B_r B_c d_head n_threads smem_bytes capability row_stride fatbin alone any_length"
-    expected += " max_row_stride own[4]"
+    expected += " max_row_stride general causal flat_grid own[4]"
     assert names == expected.split()
+
+
+def test_kernels_of_general_problems_have_an_operator_of_their_own() -> None:
+    """It also gets the log-sum-exp's tensor and whether there is a mask, which the configuration says."""
+    operators = types.SimpleNamespace(forward_out=Mock(), attention_out=Mock())
+    run = wheel.launcher(operators)
+    plain, causal = (one_config(load_iteration(31), "h200", mask=mask).short_form() for mask in ("none", "causal"))
+    run("q", "k", "v", "out", FAST)
+    run("q", "k", "v", "out", plain)
+    run("q", "k", "v", "out", causal, lse="lse")
+    assert operators.forward_out.mock_calls == [call("q", "k", "v", "out", FAST)]
+    assert operators.attention_out.mock_calls == [
+        call("q", "k", "v", "out", None, False, None, plain),
+        call("q", "k", "v", "out", "lse", True, None, causal),
+    ]
+    with pytest.raises(ValueError, match=r"lse: expected None, as \(FP16"):
+        run("q", "k", "v", "out", FAST, lse="lse")
 
 
 def test_a_variant_is_loaded_beside_it_and_names_its_kernels(package: Path) -> None:
@@ -164,15 +183,15 @@ def test_a_variant_is_loaded_beside_it_and_names_its_kernels(package: Path) -> N
     kernels = {FAST: {"sm_90": {"text_sha256": "t", "registers": 255, "spill_stores": 40, "spill_loads": 44}}}
     (variant / "manifest.json").write_text(dump_json(MANIFEST | {"kernels": kernels}))
     operators = sys.modules["torch"].__dict__["ops"]
-    setattr(operators, name, types.SimpleNamespace(forward_out=repr))
+    setattr(operators, name, types.SimpleNamespace(forward_out=lambda *given: given))
     found = load_installed("76 - swizzle", "13.1")
-    assert found.run is repr
+    assert found.run("q", "k", "v", "out", FAST) == ("q", "k", "v", "out", FAST)
     kernel = found.identity(KernelConfig.parse(FAST), "sm_90")
     assert (kernel.iteration, kernel.variant, kernel.text_sha256) == (76, " - swizzle cuda 13.1", "t")
     assert (kernel.registers, kernel.spill_stores, kernel.spill_loads) == (255, 40, 44)
     assert found.identity(KernelConfig.parse(FAST), "sm_86").registers is None
     assert kernel.key == f"76 - swizzle cuda 13.1 {FAST}"
-    assert load_installed("76", "13.0").run is print
+    assert load_installed("76", "13.0").named.variant == ""
     assert (package / "loaded").exists()
     sys.modules.pop(name)
     with pytest.raises(

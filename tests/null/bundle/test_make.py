@@ -18,6 +18,7 @@ import pytest
 from flashladder.bundle import make as bundle
 from flashladder.bundle.make import Kernels, grids_that_run, sbom
 from flashladder.errors import FlashladderError
+from flashladder.files import last_iteration
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.toolchain import load_pins
@@ -34,7 +35,7 @@ def ladder(*numbers: int) -> Kernels:
 @pytest.mark.parametrize(
     ("numbers", "arches", "grids"),
     [
-        (range(1, 29), ["sm_80", "sm_86"], ["a100", "beyond", "cpu", "rtx3090", "smoke"]),
+        (range(1, last_iteration() + 1), ["sm_80", "sm_86"], ["a100", "beyond", "cpu", "rtx3090", "smoke"]),
         ([1, 7, 8, 14, 15, 16], ["sm_90"], ["smoke"]),
         ([16], ["sm_90"], []),
     ],

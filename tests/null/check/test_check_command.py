@@ -24,13 +24,13 @@ from flashladder.gate import verify
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.names import DTYPES
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.files import load_as, load_result, this_host
 from flashladder.results.schema import Accuracy, CaseResult, CheckResult, EmulatedCheckResult, Kernel
 from tests.null.bench_fixture import GPU, kernel
 from tests.typed import error_line
 
-SHAPE = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
+SHAPE = Problem(batch=1, seq_len=64, n_heads=1, d_head=128)
 GOOD = Accuracy(max_error=1.0, max_allowed=2.0, rms_error=1.0, rms_allowed=4.0, finite=True)
 
 

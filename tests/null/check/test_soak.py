@@ -20,7 +20,7 @@ from flashladder.check import soak
 from flashladder.check.soak import MIN_MATMULS, Gpu, Load, chosen_rows, chosen_slices, hammer
 from flashladder.errors import CheckFailed
 from flashladder.gate import verify
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import FarRows, Hammered, SoakResult
 from tests.null.bench.test_bench import FakeEvent, FakeGpu
@@ -30,9 +30,9 @@ from tests.typed import error_line
 
 CONFIG = chosen_configs(27, ["h200"], ["fp16"])[0]
 KEY = f"27 {CONFIG.short_form()}"
-TINY = Shape(batch=1, seq_len=5, n_heads=2, d_head=128)
-SHORT = Shape(batch=2, seq_len=65, n_heads=1, d_head=128)
-LONG = Shape(batch=2, seq_len=1030, n_heads=3, d_head=128)
+TINY = Problem(batch=1, seq_len=5, n_heads=2, d_head=128)
+SHORT = Problem(batch=2, seq_len=65, n_heads=1, d_head=128)
+LONG = Problem(batch=2, seq_len=1030, n_heads=3, d_head=128)
 
 
 class Planted(Gpu):
@@ -135,7 +135,7 @@ def test_matmuls_run_before_and_behind_a_launch_and_more_where_it_is_long() -> N
     assert Load(gpu).summary(KEY, "grid") is None
 
 
-def long_rows(run: Run, shape: Shape = LONG) -> FarRows:
+def long_rows(run: Run, shape: Problem = LONG) -> FarRows:
     return soak.run_large(subject(run), shape, Planted())
 
 
@@ -150,11 +150,11 @@ def test_rows_around_powers_of_two_are_compared() -> None:
 
 
 def test_slices_on_both_sides_of_2_to_the_31_are_compared() -> None:
-    found = chosen_slices(Shape(batch=4, seq_len=2**18, n_heads=16, d_head=128))
+    found = chosen_slices(Problem(batch=4, seq_len=2**18, n_heads=16, d_head=128))
     assert {(0, 0), (3, 15), (2, 0), (1, 15)} <= set(found)
-    assert chosen_slices(Shape(batch=2049, seq_len=1024, n_heads=16, d_head=128))[-1] == (2048, 15)
-    assert (2047, 15) in chosen_slices(Shape(batch=2049, seq_len=1024, n_heads=16, d_head=128))
-    whole = chosen_slices(Shape(batch=2, seq_len=2**18, n_heads=16, d_head=128))  # 2^30 elements
+    assert chosen_slices(Problem(batch=2049, seq_len=1024, n_heads=16, d_head=128))[-1] == (2048, 15)
+    assert (2047, 15) in chosen_slices(Problem(batch=2049, seq_len=1024, n_heads=16, d_head=128))
+    whole = chosen_slices(Problem(batch=2, seq_len=2**18, n_heads=16, d_head=128))  # 2^30 elements
     assert {sample for sample, _ in whole} == {0, 1}
     assert max(shape.batch * shape.seq_len * shape.n_heads * 128 for shape in soak.LONG_SHAPES) > 2**32
 
@@ -200,7 +200,7 @@ def made(**parts: Any) -> SoakResult:
 def planted(monkeypatch: pytest.MonkeyPatch, few: None) -> Callable[[Run], None]:
     """The command on a made-up GPU: two small cases, two small shapes, one long one."""
     device = SimpleNamespace(gpu=GPU, host=HOST, rung="GPU")
-    small = [Case(f"small {n}", TINY.model_copy(update={"seq_len": n})) for n in (3, 64)]
+    small = [Case(f"small {n}", TINY.varied(seq_len=n)) for n in (3, 64)]
 
     def plant(run: Run) -> None:
         wheel = SimpleNamespace(run=run, require=lambda _: None, identity=lambda *_: SOAKED)

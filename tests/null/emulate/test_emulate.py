@@ -26,7 +26,7 @@ from flashladder.gpu.ncu import SHAPE, read_peer, traffic_differences
 from flashladder.ladder.iteration import begun, load_all, load_iteration
 from flashladder.names import CONFLICTS, LDSM, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.paths import RESULTS, ROOT
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.report.data import collect
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import BenchResult, CounterResult
@@ -34,7 +34,7 @@ import ptxemu
 from tests.null.ladder_fixture import Fixture, make
 from tests.typed import command, error_line
 
-SHORT = Shape(batch=1, seq_len=128, n_heads=1, d_head=128)
+SHORT = Problem(batch=1, seq_len=128, n_heads=1, d_head=128)
 # Thread i stores to shared byte 8 i of one word (2-way conflicts) from three source lines, and reads its neighbour's.
 PTX = """\
 .version 9.0
@@ -78,7 +78,7 @@ def stored_ptx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_rounded_attention_is_right_and_a_hole_or_a_shifted_row_is_not(dtype: str) -> None:
-    q, k, v = make_inputs((2, 64, 2, 128), dtype, seed=3)
+    q, k, v = make_inputs((2, 64, 2, 128), (2, 64, 2, 128), dtype, seed=3)
     roundoff = UNIT_ROUNDOFF[dtype]
     out = attention_fp64(q, k, v).astype(q.dtype)
     assert emulate.distance(q, k, v, out, roundoff).right
@@ -154,7 +154,7 @@ def test_a_tile_for_a_larger_gpu_than_the_ptx_names_can_be_emulated() -> None:
     assert 163 * 1024 < config.smem_bytes <= 227 * 1024
     text = PTX.partition(".visible")[0] + ".visible .entry k(.param .align 8 .b8 p[136]) { ret; }"
     kernel = ptxemu.load(text, path="k.ptx").kernel()
-    tensors = make_tensors(step, config, Shape(batch=1, seq_len=256, n_heads=1, d_head=128))
+    tensors = make_tensors(step, config, Problem(batch=1, seq_len=256, n_heads=1, d_head=128))
     assert forward(step, config, tensors, kernel=kernel).blocks == 1
 
 
@@ -244,7 +244,7 @@ def test_a_missing_or_malformed_reading_says_how_to_make_it(tmp_path: Path, read
         load_reading(tmp_path / "counters.json")
     (tmp_path / "counters.json").write_text('{"schema_version": 2}', encoding="utf-8")
     assert "schema_version" in error_line(load_reading, tmp_path / "counters.json")
-    assert "no emulated counters of iteration 29" in error_line(reading.of, 29)
+    assert "no emulated counters of iteration 33" in error_line(reading.of, 33)
 
 
 def test_the_emulator_agrees_with_all_hardware_and_one_sector_or_instruction_off_is_a_difference(

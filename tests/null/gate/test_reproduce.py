@@ -17,7 +17,8 @@ from flashladder.cases.inputs import proof_cases
 from flashladder.check import command as check
 from flashladder.check.command import CheckReport
 from flashladder.gate import reproduce
-from flashladder.problem import Shape
+from flashladder.ladder.iteration import load_all
+from flashladder.problem import Problem
 from flashladder.report import data as report_data
 from flashladder.results.schema import CaseResult
 from tests.null.bench_fixture import GOOD
@@ -30,7 +31,7 @@ def test_without_a_gpu_every_iteration_is_checked_on_the_emulator(
 ) -> None:
     monkeypatch.setattr(reproduce, "EMULATED", tmp_path / "emulator.json.gz")
     (tmp_path / "emulator.json.gz").write_bytes(b"damaged")
-    shape = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
+    shape = Problem(batch=1, seq_len=64, n_heads=1, d_head=128)
     case = CaseResult(
         kernel="07 ...", case="small", dtype="fp16", shape=shape, status=status, reason="off by one", accuracy=GOOD
     )
@@ -46,7 +47,7 @@ def test_without_a_gpu_every_iteration_is_checked_on_the_emulator(
     monkeypatch.setattr(check, "main", lambda _: pytest.fail("there is no GPU"))
     monkeypatch.setattr(check, "checked", checked)
     measured = reproduce.measure()
-    assert asked == [list(range(1, 29))]
+    assert asked == [[step.number for step in load_all()]]
     assert measured.folder is None
     assert measured.line == reproduce.NO_GPU.format(1)
     (outcome,) = measured.outcomes

@@ -14,7 +14,7 @@ from flashladder.gate import verify
 from flashladder.ladder.grid import load_grid
 from flashladder.lock.schema import LockFile, write_lock
 from flashladder.paths import RESULTS
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.derive import derive
 from flashladder.results.files import load_result, machine_name, write_result
 from flashladder.results.schema import (
@@ -37,7 +37,7 @@ from tests.typed import command, error_line, printed
 TEXT = "ab" * 32  # digest of the fixture's machine code
 OTHER = "cd" * 32
 NAME = machine_name(GPU.name)
-SHORT = Shape(batch=16, seq_len=512, n_heads=16, d_head=128)
+SHORT = Problem(batch=16, seq_len=512, n_heads=16, d_head=128)
 GRID = "h200"
 
 
@@ -50,7 +50,7 @@ def settings_of(made: BenchResult) -> Settings:
     return Settings(NAME, made.mode, own.pairs, own.blocks, own.min_pairs)
 
 
-def planned(subject: str, config: str, shape: Shape, settings: Settings, code: str = TEXT) -> PlannedCell:
+def planned(subject: str, config: str, shape: Problem, settings: Settings, code: str = TEXT) -> PlannedCell:
     return with_code(cell_of(subject, config, "fp16", shape), code, settings)
 
 
@@ -72,7 +72,7 @@ def emulated() -> EmulatedSweepResult:
     made = result()
     ptx = {"text_sha256": None, "build": TEXT, "arch": "compute_80"}
     kernels = [one.model_copy(update=ptx) for one in made.kernels.values()]
-    shape = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
+    shape = Problem(batch=1, seq_len=64, n_heads=1, d_head=128)
     cells = tuple(planned(str(one.iteration), one.config, shape, Settings(CPU, "emulator")) for one in kernels)
     return EmulatedSweepResult(
         rung="CPU only", host=made.host, kernels={one.key: one for one in kernels},

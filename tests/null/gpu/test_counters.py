@@ -14,7 +14,7 @@ from flashladder.gpu import ncu as counters
 from flashladder.gpu import sanitize
 from flashladder.gpu.ncu import SPEC, Launches, differences, read_launches, read_peer
 from flashladder.names import CONFLICTS, LDSM, REGISTERS, SECTORS, TENSOR, WAVEFRONTS
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from tests.null.bench_fixture import HEADER
 
 
@@ -79,7 +79,7 @@ def test_kernels_are_launched_where_they_take_other_ways_besides() -> None:
     """Small grids of the one that splits their tiles, and long ones of those whose warps part."""
     launches = Launches((25, 27, 28), ("a100",), ("fp16",), sanitize.SHAPE, rare=True)
     exact, lazy, split = (chosen_configs(number, ("a100",), ("fp16",))[0] for number in launches.numbers)
-    part = Shape(batch=1, seq_len=1791, n_heads=4, d_head=128)
+    part = Problem(batch=1, seq_len=1791, n_heads=4, d_head=128)
     assert launches.shapes(exact) == (sanitize.SHAPE,)
     assert launches.shapes(lazy) == (sanitize.SHAPE, part)
     one, *few, last = launches.shapes(split)

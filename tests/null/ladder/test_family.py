@@ -78,7 +78,7 @@ def test_what_a_gpu_cannot_run_is_neither_timed_nor_checked(
 ) -> None:
     monkeypatch.setattr(FAMILY, "runs_on", lambda _: False)
     device: Any = SimpleNamespace(gpu=SimpleNamespace(arch="sm_90", uuid="GPU-0"))
-    options = argparse.Namespace(numbers=[16], configs=["a100"], dtypes=["fp16"], tune=False)
+    options = argparse.Namespace(numbers=[16], configs=["a100"], dtypes=["fp16"], tune=False, problems=[])
     assert "no kernel to run" in error_line(bench.choose, options, "sm_90")
     assert "no kernel to run" in error_line(check.run_checks, options, device)
     assert capsys.readouterr().out.count("iteration 16: not run here: needs compute capability 8.0 or later") == 2

@@ -39,7 +39,7 @@ ALL = "exclude: [{dtypes: [fp16], why: It leaves nothing at all.}]"
     ("old", "new", "line", "message"),
     [
         ("gpu: any", "gpu: b200", 2, "bad value for 'gpu': expected one of any, a100, h100, h200, rtx3090, rtx4090,"),
-        ("  - 1\n", "  - 29\n", 4, "no such iteration"),
+        ("  - 1\n", "  - 99\n", 4, "no such iteration"),
         ("16 - swizzle", "16 - swizle", 5, "nothing named 'swizle' can be taken back from iteration 16"),
         ("  - 1\n", '  - "16-swizzle"\n', 5, "duplicate item in 'iterations': expected each once, found 16 - swizzle"),
         ("gpu: any", 'toolchains: ["13.1", "9.9"]\ngpu: any', 2, "no toolchain of this CUDA version is pinned: "),
@@ -48,6 +48,31 @@ ALL = "exclude: [{dtypes: [fp16], why: It leaves nothing at all.}]"
         ("16\n", f"16\n{ALL}", 11, "the exclusions leave no cell: expected at least one cell, found all 3 left out"),
         ("configs: prog", "configs: porg", 6, "no such configuration"),
         ("seq_len: 512", "seq_len: 520", 9, "seq_len is not a multiple of B_r of (FP16, 128, 64, 64, 4): async+load"),
+        (
+            "n_heads: 16",
+            "n_heads: 16\nn_kv_heads: 3",
+            11,
+            "heads of Q cannot share those of K and V evenly: ",
+        ),
+        ("n_heads: 16", "n_heads: 16\nmask: causal\nkv_len: 77", 12, "'kv_len' in a grid with a mask: expected none"),
+        (
+            "n_heads: 16",
+            "n_heads: 16\nmask: sliding",
+            11,
+            "bad value for 'mask': expected one of none, causal, found 'sliding'",
+        ),
+        (
+            "n_heads: 16",
+            "n_heads: 16\nmask: causal",
+            4,
+            "no kernel of iteration 1 computes these problems: expected mask",
+        ),
+        (
+            "n_heads: 16",
+            "n_heads: 16\nkv_len: 77",
+            4,
+            "no kernel of iteration 1 computes these problems: expected equal",
+        ),
         ("n_heads: 16", "n_heads: 8", 5, "iteration 16 - swizzle has a fixed row stride: expected n_heads 16, found 8"),
     ],
 )
@@ -55,6 +80,18 @@ def test_malformed_grids(tmp_path: Path, old: str, new: str, line: int, message:
     assert GRID.count(old) == 1
     (tmp_path / "g.yaml").write_text(GRID.replace(old, new), encoding="utf-8")
     assert error_line(lambda: load_grid("g", tmp_path)).startswith(f"{tmp_path / 'g.yaml'}:{line}: {message}")
+
+
+@pytest.mark.parametrize("name", ["causal", "cross", "cross_short", "general", "grouped", "grouped_causal"])
+def test_cells_of_a_grid_are_the_kernels_that_compute_its_problems(name: str) -> None:
+    grid = load_grid(name)
+    assert {cell.iteration.number for cell in grid.cells} == {*grid.iterations}
+    assert {cell.shape for cell in grid.cells} == {*grid.shapes}
+    assert not any(cell.config.refuses(cell.shape) for cell in grid.cells)
+    assert len(grid.cells) == len(grid.iterations) * len(grid.dtypes) * len(grid.shapes)
+    kinds = {"causal": "causal", "cross": "kv_len 512", "cross_short": "kv_len 77", "general": "",
+             "grouped": "heads 32:8", "grouped_causal": "heads 32:8, causal"}  # fmt: skip
+    assert {shape.kind for shape in grid.shapes} == {kinds[name]}
 
 
 def test_a_configuration_of_a_grid_fits_the_grids_gpu(tmp_path: Path) -> None:
@@ -152,7 +189,7 @@ LADDER = load_all()
 @pytest.mark.parametrize("step", LADDER, ids=lambda step: step.slug)
 def test_tune_is_all_minus_the_exclusions_and_holds_the_winners(step: Iteration) -> None:
     """Of iterations 18 and 19 only an A100's: those of the other GPUs fill an SM that the rules do not describe."""
-    tune = set(select_configs(step, "tune", ("fp16",)))
+    tune = set(select_configs(step, "tune", ("fp16",), mask="none"))
     legal, family = step.family.legal_configs(step.parts), step.family
     assert tune == {config for config in legal if not any(rule.excludes(config) for rule in family.exclusions)}
     assert tune >= {config for gpu, config in step.configs.items() if gpu == "a100" or step.number not in (18, 19)}

@@ -63,6 +63,7 @@ family: hopper
 why: >
   A producer and two consumers, with everything that a later step changes.
 change:
+  problem: square
   pipeline: rings
   roles: specialised
   mainloop: wgmma
@@ -300,7 +301,7 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        *((text, "not a description of an iteration: expected a number from 1 to 28, or a number with one change")
+        *((text, "not a description of an iteration: expected a number from 1 to 32, or a number with one change")
           for text in ("sixteen", "", "swizzle", "16 * swizzle", "16 - a - b!")),
         *((text, "exactly one change can be taken back from iteration 16: expected one of swizzle, ")
           for text in ("16 -", "16 - swizzle - swizzle")),

@@ -9,6 +9,7 @@ from statistics import median
 import pytest
 
 from flashladder.paths import RESULTS
+from flashladder.problem import Problem
 from flashladder.report.data import anchors_of, fastest_of
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import BenchResult, Summary
@@ -48,11 +49,9 @@ def test_libraries_are_those_beside_the_last_step_with_their_own_numbers(folder:
 def test_cells_of_other_shapes_than_the_ladders_are_not_theirs(folder: Path) -> None:
     """A sweep may time few heads or another batch at the same length, and its mean may include them."""
     made = load_as(HOPPER, BenchResult)
-    other = [
-        one.model_copy(update={"shape": one.shape.model_copy(update=change), "reference_tflops": 1.0})
-        for one in made.summaries
-        for change in ({"batch": 1}, {"n_heads": 2}, {"seq_len": 640})
-    ]
+    changes = ({"batch": 1}, {"n_heads": 2}, {"seq_len": 640}, {"mask": "causal"}, {"kv_len": 77})
+    shapes = [(one, Problem.model_validate(one.shape.model_dump() | own)) for one in made.summaries for own in changes]
+    other = [one.model_copy(update={"shape": shape, "reference_tflops": 1.0}) for one, shape in shapes]
     means = [one.model_copy(update={"seq_lens": (640,)}) for one in made.means]
     before = anchors_of(folder)
     changed = made.model_copy(update={"summaries": (*other, *made.summaries), "means": (*means, *made.means)})

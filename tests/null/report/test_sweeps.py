@@ -11,8 +11,10 @@ import pytest
 from analysis import ladder_of_sweep
 from flashladder.errors import FlashladderError
 from flashladder.paths import RESULTS
+from flashladder.problem import Problem
 from flashladder.report import sweeps as report_sweeps
 from flashladder.report.frames import pairs, summaries
+from flashladder.results.derive import derive
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Group
 from flashladder.sweep import plan
@@ -90,12 +92,33 @@ def test_a_librarys_cell_of_host_time_is_no_speed() -> None:
     assert marked == [("fa4", "fp16", 4096)]
 
 
+def masked(group: Group) -> Group:
+    return group.model_copy(update={"shape": Problem(**{**group.shape.model_dump(), "mask": "causal"})})
+
+
+def test_a_masked_sweep_says_so_and_counts_half_of_the_flops(tmp_path: Path) -> None:
+    """Made of a sweep without a mask, as if it had been as fast with one."""
+    plain = load_as(RESULTS / "h200" / "persistent.json.gz", BenchResult)
+    assert plain.sweep
+    own = {"groups": tuple(map(masked, plain.groups)), "sweep": plain.sweep.model_copy(update={"grid": "causal"})}
+    found = pages(tmp_path, derive(plain.model_copy(update=own)), "causal.json.gz")
+    text = found["causal_h200.md"].decode()
+    assert text.startswith("# H200: causal, measured by a sweep")
+    assert "half of all" in text
+    whole, half = (float(cells(one, "| 26 ")[0][-1]) for one in (report_sweeps.page(plain), text))
+    assert half == pytest.approx(whole / 2, abs=0.1)
+    assert {row["mask"] for row in csv.DictReader(io.StringIO(found["causal_h200.csv"].decode()))} == {"causal"}
+    (sentence,) = report_sweeps.headlines(tmp_path / "results")
+    assert sentence.startswith("- **H200**, causal: the fastest step is ")
+    assert "(results/report/causal_h200.md)" in sentence
+
+
 FREE = look(sm_clock_mhz=1965, throttle_bits=0)
 
 
 def test_a_page_holds_all_files_of_a_machine(tmp_path: Path) -> None:
     assert report_sweeps.render_energy(tmp_path) == {}
-    short = SHAPE.model_copy(update={"seq_len": 512})
+    short = Problem(**{**SHAPE.model_dump(), "seq_len": 512})
     runs = [sustained(shape=short, launches=60_000, samples=(FREE,)), sustained(), sustained(KEY, joules=600.0)]
     later = [sustained(turn=1, joules=960.0), sustained(turn=2, joules=990.0)]
     longer = energy_of(sustained(seconds=10.5)).model_copy(update={"seconds": 10.0})

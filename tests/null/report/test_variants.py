@@ -11,7 +11,7 @@ import pytest
 
 from analysis import sweep_tables
 from flashladder.ladder.ablation import load_description, parse_subject
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.report import sweeps
 from flashladder.report.variants import BOTH, TITLES, Comparison, compared, document
 from flashladder.results.derive import derive
@@ -23,7 +23,7 @@ from tests.null.bench_fixture import GOOD, SHAPE, group, pairs, result
 from tests.null.sweep.test_winner import FAST, PRESENT, both, made, with_a_failure
 from tests.typed import error_line
 
-LONG = Shape(batch=4, seq_len=16384, n_heads=16, d_head=128)
+LONG = Problem(batch=4, seq_len=16384, n_heads=16, d_head=128)
 ABLATIONS = {
     ("16", ""): (1.00, 40),
     ("16 - swizzle", ""): (0.50, 124),  # the change is worth 100 %
@@ -57,13 +57,13 @@ def kernel(subject: str, cuda: str, spills: int, text: str) -> Kernel:
 def sweep(
     cells: dict[tuple[str, str], tuple[float, int]],
     *,
-    shapes: tuple[Shape, ...] = (SHAPE, LONG),
+    shapes: tuple[Problem, ...] = (SHAPE, LONG),
     crashed: tuple[str, str] | None = None,
 ) -> BenchResult:
     """Each subject and toolchain, timed at its speed relative to FA2; `crashed` was planned and failed."""
     kernels, plan, groups = dict[str, Kernel](), list[PlannedCell](), []
 
-    def planned(subject: str, cuda: str, shape: Shape, address: str) -> PlannedCell:
+    def planned(subject: str, cuda: str, shape: Problem, address: str) -> PlannedCell:
         config = config_of(subject)
         return PlannedCell(
             subject=subject, config=config, dtype="fp16", shape=shape, toolchain=cuda, code="c", address=address

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from flashladder.problem import Problem
 from flashladder.results.derive import incomplete
 from flashladder.results.schema import A_A, BenchResult, Group, Pair, PlannedCell, Series, Sweep
 from tests.null.bench_fixture import FAST, GOOD, SHAPE, SLOW, group, result
@@ -113,7 +114,7 @@ def test_every_shape_has_its_floor_but_for_a_sweeps_cells() -> None:
     _, fast, slow = group().series
     own = tuple(block.model_copy(update={"order": (FAST_KEY, SLOW_KEY)}) for block in group().blocks)
     bare = edited(blocks=own, series=(fast, slow))
-    short = bare.model_copy(update={"shape": bare.shape.model_copy(update={"seq_len": 512})})
+    short = bare.model_copy(update={"shape": Problem.model_validate(bare.shape.model_dump() | {"seq_len": 512})})
     told = f"no pairs of {A_A}, the floor"
     assert incomplete(result(bare)) == [f"fp16 S=4096: {told}"]
     assert incomplete(result(group(), short)) == [f"fp16 S=512: {told}"]

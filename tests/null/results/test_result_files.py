@@ -31,7 +31,8 @@ UNREADABLE = [
     ("none.json", None, "cannot read the result: found No such file or directory"),
     ("broken.json", b"{", ("not a JSON result: found Expecting property name enclosed in double quotes: "
                           "line 1 column 2 (char 1); restore the file, or measure again")),
-    ("empty.json.gz", gzip.compress(b"", mtime=0), "not a JSON result: found an empty file; restore the file, or measure again"),
+    ("empty.json.gz", gzip.compress(b"", mtime=0),
+     "not a JSON result: found an empty file; restore the file, or measure again"),
     ("cut.json.gz", gzip.compress(b"{}", mtime=0)[:-6],
      ("not a JSON result: found Compressed file ended before the end-of-stream marker was reached; restore the file, "
       "or measure again")),

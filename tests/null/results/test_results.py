@@ -9,7 +9,7 @@ import platform
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results import derive as summaries
 from flashladder.results.files import load_result, this_host, write_result
 from flashladder.results.schema import BenchResult, Group, PlannedCell, Summary, Sweep, kernel_key
@@ -48,7 +48,7 @@ def test_dropped_and_readmitted_blocks_are_reported() -> None:
 
 
 def test_a_short_sequence_is_limited_by_the_memory() -> None:
-    short = Shape(batch=1, seq_len=128, n_heads=1, d_head=128)
+    short = Problem(batch=1, seq_len=128, n_heads=1, d_head=128)
     assert summaries.fastest_possible_us(SHAPE, "NVIDIA Example 1") is None
     limit = summaries.fastest_possible_us(short, "NVIDIA H200")
     assert limit == pytest.approx(short.input_bytes / 4800e9 * 1e6)

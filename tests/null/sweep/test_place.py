@@ -12,7 +12,7 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json
 from flashladder.ladder.grid import load_grid
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.schema import PlannedCell
 from flashladder.sweep import place
 from flashladder.sweep.place import (
@@ -84,7 +84,7 @@ def test_a_task_of_slurm_has_a_lane_per_cpu_that_it_was_given(monkeypatch: pytes
 
 
 CONFIG = "(FP16, 128, 128, 64, 4): async"
-SHAPE = Shape(batch=16, seq_len=4096, n_heads=16, d_head=128)
+SHAPE = Problem(batch=16, seq_len=4096, n_heads=16, d_head=128)
 
 
 def cell(subject: str, cuda: str = "", config: str = CONFIG) -> PlannedCell:

@@ -12,7 +12,7 @@ import pytest
 
 from flashladder.build.store import default_jobs
 from flashladder.ladder.grid import load_grid
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.schema import PlannedCell
 from flashladder.sweep import plan, screen
 from flashladder.sweep.plan import Settings, address_of, cell_of, title, with_code
@@ -21,7 +21,7 @@ from flashladder.sweep.screen import duration
 from tests.null.sweep_fixture import EMULATED, digests, emulated, planned
 
 SETTINGS = Settings("h200", "event-free", 24, 8, 20)
-SHAPE = Shape(batch=16, seq_len=4096, n_heads=16, d_head=128)
+SHAPE = Problem(batch=16, seq_len=4096, n_heads=16, d_head=128)
 CELL = cell_of("16", "(FP16, 128, 128, 64, 4): x", "fp16", SHAPE)
 
 
@@ -47,7 +47,7 @@ def test_cells_of_one_environment_follow_each_other(tmp_path: Path) -> None:
 
 
 def test_another_cell_code_or_setting_has_another_address() -> None:
-    heads = SHAPE.model_copy(update={"n_heads": 8})
+    heads = Problem(batch=16, seq_len=4096, n_heads=8, d_head=128)
     of_cell = {"subject": "15", "config": "y", "dtype": "bf16", "toolchain": "13.1", "shape": heads}
     run: dict[str, Any] = {"machine": "h100", "mode": "tune", "pairs": 48, "blocks": 4, "min_pairs": 2, "protocol": "0"}
     every = [
@@ -63,6 +63,15 @@ def test_an_address_is_for_ever() -> None:
     planned = with_code(CELL, "c", replace(SETTINGS, protocol="1"))
     assert (planned.address, planned.code) == ("7c3179c278376474", "c")
     assert title(planned) == "16 (FP16, 128, 128, 64, 4): x S=4096 B=16 H=16"
+
+
+def test_other_lengths_heads_and_masks_have_other_addresses_and_titles() -> None:
+    own: list[dict[str, Any]] = [{}, {"kv_len": 77}, {"n_kv_heads": 8}, {"mask": "causal"}]
+    cells = [
+        CELL.model_copy(update={"shape": Problem.model_validate({**SHAPE.model_dump(), **changed})}) for changed in own
+    ]
+    assert len({address_of(cell, "c", SETTINGS) for cell in cells}) == len(cells)
+    assert title(cells[-1]) == "16 (FP16, 128, 128, 64, 4): x S=4096 B=16 H=16, causal"
 
 
 @pytest.mark.parametrize("count", [1, 3, 100])

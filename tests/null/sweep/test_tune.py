@@ -16,7 +16,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import EXCLUSIONS
 from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import load_iteration
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.results.derive import problems
 from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult, Failure, FailureKind, PlannedCell
@@ -35,7 +35,7 @@ from tests.null.sweep_fixture import SHORT, SMALL, digests, grid, planned
 LADDER_SETTINGS = Settings("h200", "tune", 2, 2, 20)
 FORMS = [f"(FP16, 128, {rows}, 64, 4): async+eager+swizzled+load_{load}_tiles{opt}"
          for rows in (64, 128) for load in ("2_2_2", "2_2_0") for opt in ("", "+buffer", "+opt_softmax")]  # fmt: skip
-SHAPE = Shape(batch=1, seq_len=128, n_heads=16, d_head=128)
+SHAPE = Problem(batch=1, seq_len=128, n_heads=16, d_head=128)
 CELLS = [with_code(cell_of("16", form, "fp16", SHAPE), "c", LADDER_SETTINGS) for form in FORMS]
 
 

@@ -15,7 +15,7 @@ from flashladder.emulate.kernel import attention_fp64, make_inputs
 from flashladder.gpu import doctor, sanitize
 from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS
-from flashladder.problem import Shape
+from flashladder.problem import Problem
 from flashladder.trace import command, recorder
 from flashladder.trace import compare as ref
 from flashladder.trace.compare import Comparison, Trace, comparison, trace
@@ -31,7 +31,7 @@ POWER = math.log(2) / SCALE  # in S, a power of two of P
 
 
 def tensors(dtype: str = "fp16", contents: str = "normal") -> tuple[Array, ...]:
-    drawn = make_inputs((1, 192, 1, 128), dtype, seed=3)
+    drawn = make_inputs((1, 192, 1, 128), (1, 192, 1, 128), dtype, seed=3)
     ref.fill(contents, *drawn)
     return drawn
 
@@ -169,7 +169,7 @@ def test_every_element_is_where_its_place_says(*, statistic: bool) -> None:
 
 STEP = load_iteration(16)
 CONFIG = STEP.configs["a100"]
-SHAPE_256 = Shape(batch=1, seq_len=256, n_heads=1, d_head=128)
+SHAPE_256 = Problem(batch=1, seq_len=256, n_heads=1, d_head=128)
 
 
 def compared(value: float, allowed: float = 0.5) -> tuple[Trace, Comparison]:
@@ -201,7 +201,7 @@ def test_errors_are_of_what_is_expected_drift_of_the_whole_and_all_blocks_are_du
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .align 8 .b8 p[136]) {\n"
 MMA = "mma.sync.aligned.{}.f32 {{%f0, %f1, %f2, %f3}}, {{%r0, %r1{}}}, {{%r2{}}}, {{%f0, %f1, %f2, %f3}};"
-SMALL = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
+SMALL = Problem(batch=1, seq_len=64, n_heads=1, d_head=128)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 // Prints the launch that a family's `plan.cpp` makes of the tensors on the command line.
 #include <cuda_runtime_api.h>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -66,18 +67,19 @@ const char *cudaGetErrorName(cudaError_t) {
 }
 }
 
-// A problem is `numbers` numbers, the last of them a device: multiprocessors, and clusters of 2 to 8 CTAs at once.
+// A problem is `numbers` numbers: a tile, four tensors, the shapes of Q and K, what a row says, and a device, which is
+// multiprocessors and clusters of 2 to 8 CTAs at once.
 // Each is planned twice; a line of JSON shows the launch.
 int main(int argc, char **argv) {
-    constexpr int numbers = 34;
+    constexpr int numbers = 38;
     for (int at = 1; at + numbers <= argc; at += numbers) {
         long long n[numbers];
         for (int i = 0; i < numbers; ++i)
             n[i] = std::atoll(argv[at + i]);
         const auto view = [&](int i) { return View{reinterpret_cast<void *>(n[i]), n[i + 1], n[i + 2], n[i + 3]}; };
-        const auto own = [&](int i) { return static_cast<int>(n[21 + i]); };
+        const auto own = [&](int i) { return static_cast<int>(n[25 + i]); };
         const KernelRow row{"",
-                            n[25] ? "bf16" : "fp16",
+                            n[23] ? "bf16" : "fp16",
                             static_cast<int>(n[0]),
                             static_cast<int>(n[1]),
                             128,
@@ -89,9 +91,22 @@ int main(int argc, char **argv) {
                             0,
                             0,
                             0,
+                            0,
+                            static_cast<int>(n[24]),
+                            0,
                             {own(0), own(1), own(2), own(3)}};
-        const Device device{static_cast<int>(n[26]), [&](int ctas) { return static_cast<int>(n[25 + ctas]); }};
-        const Problem problem{view(2), view(6), view(10), view(14), n[18], n[19], n[20]};
+        const Device device{static_cast<int>(n[29]), [&](int ctas) { return static_cast<int>(n[28 + ctas]); }};
+        const Problem problem{view(2),
+                              view(6),
+                              view(10),
+                              view(14),
+                              n[18],
+                              n[19],
+                              n[20],
+                              n[21],
+                              n[22],
+                              1 / std::sqrt(128.0),
+                              reinterpret_cast<float *>(n[37])};
         const int before = encoded;
         try {
             plan(row, problem, device);

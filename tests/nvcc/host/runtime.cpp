@@ -6,7 +6,7 @@
 
 extern "C" {
 const KernelRow flashladder_kernels[] = {
-    {"config", "fp16", 128, 64, 128, 96, 4096, LEAST, 0, nullptr, ALONE, 0, 0, {}}};
+    {"config", "fp16", 128, 64, 128, 96, 4096, LEAST, 0, nullptr, ALONE, 0, 0, 0, 0, 0, {}}};
 const int flashladder_n_kernels = 1;
 const char flashladder_namespace[] = "flashladder_07", flashladder_arches[] = ARCHES, flashladder_ptx[] = "compute_80";
 const char flashladder_targets[] = "sm_80, sm_90";
