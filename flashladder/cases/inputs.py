@@ -642,7 +642,7 @@ def proof_cases(config: KernelConfig, row_stride: int = 0) -> tuple[Case, ...]:
     view: View = "mixed_slots" if row_stride == FULL_HEADS * D_HEAD else "mixed"
     few = [_case("few tiles", *shape, repeats=1) for shape in config.few_tiles[:1]]
     square = (_case("proof", 2, length, len(PROVEN) // 2, view, repeats=1, contents=PROVEN), *few)
-    return (*masked(square, config), *general_cases(config, PROVEN_GENERAL, GROUPS[2:3], repeats=1)[:1])
+    return (*masked(square, config), *general_cases(config, PROVEN_GENERAL, ((2, 1),), repeats=1)[:1])
 
 
 def far_stride(count: int) -> int:

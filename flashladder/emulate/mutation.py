@@ -29,8 +29,9 @@ from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
+from flashladder.ladder.selection import one_config
 from flashladder.located import first_problem, read_yaml
-from flashladder.names import CONFLICTS, PUBLISHED_GPU
+from flashladder.names import CONFLICTS
 from flashladder.parallel import Bar
 from flashladder.paths import ROOT
 from flashladder.problem import Problem
@@ -100,9 +101,14 @@ def read_equivalent(path: Path = EQUIVALENT) -> tuple[Equivalent, ...]:
         ) from error
 
 
+def config_of(iteration: Iteration) -> KernelConfig:
+    """The A100's configuration in fp16; with a mask, if the iteration knows one."""
+    return one_config(iteration, mask=iteration.family.masks(iteration.parts)[-1])
+
+
 def mutants_of(iteration: Iteration) -> Iterator[Mutant]:
-    """Every mutant of an iteration's A100 kernel in fp16."""
-    config = iteration.configs[PUBLISHED_GPU]
+    """Every mutant of an iteration's kernel (`config_of`)."""
+    config = config_of(iteration)
     original = kernel_of(iteration, config)
     for one in ptxemu.mutants(original):
         yield Mutant(iteration, config, one.instruction, one.nth, one.kernel)
@@ -156,7 +162,7 @@ def verify(numbers: Sequence[int], only: str | None = None) -> Iterator[Verdict]
     listed, judged, others = read_equivalent(), 0, set[str]()
     for number in numbers:
         iteration = load_iteration(number)
-        original, reverse = (observe(iteration, iteration.configs[PUBLISHED_GPU], schedule=one) for one in ORDERS)
+        original, reverse = (observe(iteration, config_of(iteration), schedule=one) for one in ORDERS)
         if races := (*original[-1].races, *reverse[-1].races):  # the first launch with a race is the last one
             raise CheckFailed(f"iteration {number} as it ships is reported", found=races[0])
         for mutant in mutants_of(iteration):
@@ -187,20 +193,23 @@ def launches_of(iteration: Iteration, config: KernelConfig) -> tuple[Planned, ..
 
     A persistent kernel runs one CTA on three launches instead. Four tiles of one block: only Q's ring stops the
     producer. Three tiles of three blocks: the odd number makes tiles begin and end in both of two buffers. Four tiles
-    of four blocks: from four on a maximum may be kept, so that no wait for O comes before the end. A kernel that splits
-    tiles also runs seven tiles of seven blocks, each on a cluster, whose parts have different lengths.
+    of four blocks: from four on a maximum may be kept, so that no wait for O comes before the end. With a mask a CTA's
+    last tile is a short one, so a tile of five blocks runs alone. A kernel that splits tiles also runs seven tiles of
+    seven blocks, each on a cluster, whose parts have different lengths.
     """
 
     def heads(count: int, length: int) -> Problem:
-        return Problem(batch=1, seq_len=length, n_heads=count, d_head=config.d_head)
+        return Problem(batch=1, seq_len=length, n_heads=count, d_head=config.d_head, mask=config.mask)
 
     usual = heads(1, max(config.B_r, BLOCKS * config.B_c))
     if not launch_of(iteration, config, usual, 1).resident:
         return ((usual, 1),)
-    on_one = [(one, 1) for one in (heads(4, config.B_c), heads(1, 3 * config.B_c), heads(1, 4 * config.B_c))]
+    on_one = [heads(4, config.B_c), heads(1, 3 * config.B_c), heads(1, 4 * config.B_c)]
+    if config.mask != "none":
+        on_one.append(heads(1, config.B_r).varied(kv_len=(BLOCKS + 1) * config.B_c))
     shared = heads(1, (BLOCKS + 3) * config.B_c)
     is_split = prod(launch_of(iteration, config, shared).cluster) > 1
-    return (*on_one, *([(shared, MULTIPROCESSORS)] if is_split else []))
+    return (*((one, 1) for one in on_one), *([(shared, MULTIPROCESSORS)] if is_split else []))
 
 
 def alone(iteration: Iteration, config: KernelConfig, planned: Planned) -> bool:
@@ -211,8 +220,8 @@ def alone(iteration: Iteration, config: KernelConfig, planned: Planned) -> bool:
 
 def scale_rows(q: Array, k: Array) -> None:
     """Scales rows of Q and K unevenly, in place: later blocks exceed the maxima of some warps but not of others."""
-    rows = np.arange(q.shape[1])
-    q *= np.where(rows // 16 % 2, 1.0, 0.25).astype(q.dtype)[:, None, None]
+    q *= np.where(np.arange(q.shape[1]) // 16 % 2, 1.0, 0.25).astype(q.dtype)[:, None, None]
+    rows = np.arange(k.shape[1])
     k *= (1 + 3 * np.random.default_rng(5).random(rows.size)).astype(k.dtype)[:, None, None]
 
 

@@ -24,7 +24,6 @@ from flashladder.emulate.mutation import (
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
-from flashladder.names import PUBLISHED_GPU
 from ptxemu import Instruction
 from ptxemu.syntax.tree import Immediate
 
@@ -114,18 +113,18 @@ def test_a_verdict_that_is_not_as_listed_is_wrong() -> None:
 @cache
 def observed_once(number: int) -> tuple[Seen, ...]:
     iteration = load_iteration(number)
-    return observe(iteration, iteration.configs[PUBLISHED_GPU])
+    return observe(iteration, mutation.config_of(iteration))
 
 
 def places_of(iteration: Iteration, opcode: str) -> list[int]:
     """The places of this opcode in the body of an iteration's kernel."""
-    body = kernel_of(iteration, iteration.configs[PUBLISHED_GPU]).function.body
+    body = kernel_of(iteration, mutation.config_of(iteration)).function.body
     return [i for i, item in enumerate(body) if isinstance(item, Instruction) and item.opcode.startswith(opcode)]
 
 
 def changed(iteration: Iteration, place: int, count: int | None) -> Mutant:
     """The kernel with `count` as the last operand of the instruction at `place`, or (None) without that instruction."""
-    config = iteration.configs[PUBLISHED_GPU]
+    config = mutation.config_of(iteration)
     kernel = kernel_of(iteration, config)
     item = kernel.function.body[place]
     assert isinstance(item, Instruction)
