@@ -44,7 +44,7 @@ from flashladder.gpu.device import Device, origin
 from flashladder.ladder.config import D_HEAD
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import Dtype
-from flashladder.problem import Problem
+from flashladder.problem import Mask, Problem
 from flashladder.results.files import OTHER_FILE, load_as, write_result
 from flashladder.results.schema import Beside, FarRows, Hammered, Kernel, SoakResult
 
@@ -299,7 +299,7 @@ def run_large(subject: Subject, shape: Problem, gpu: Gpu) -> FarRows:
             checksum = int(tensors.out.view(torch.int32).sum(dtype=torch.int64))
             seen.append((checksum, bits_digest(_rows(tensors.out, slices, rows), checksum)))
     dtype = cast("Dtype", config.dtype)
-    (largest, allowed), (rms, rms_allowed) = _errors(tensors, dtype, slices, rows)
+    (largest, allowed), (rms, rms_allowed) = _errors(tensors, dtype, shape.mask, slices, rows)
     return FarRows(
         kernel=subject.key, dtype=dtype, shape=shape, slices=slices, rows=rows, launches=LARGE_LAUNCHES,
         differing=sum(one != seen[0] for one in seen), seconds=round(median(took), 9), finite=finite,
@@ -308,19 +308,28 @@ def run_large(subject: Subject, shape: Problem, gpu: Gpu) -> FarRows:
 
 
 def _errors(
-    tensors: Tensors, dtype: Dtype, slices: Sequence[tuple[int, int]], rows: Sequence[int]
+    tensors: Tensors, dtype: Dtype, mask: Mask, slices: Sequence[tuple[int, int]], rows: Sequence[int]
 ) -> list[tuple[float | None, float]]:
     """Max error and relative RMS error of the rows: (error, tolerance) of the worst slice for each.
 
     The tolerance is twice torch's error, at least a unit roundoff, plus the truncation error of tensor cores.
     """
+    import torch
+
+    def of_rows(attention: Callable[..., torch.Tensor], q: torch.Tensor, *kv: torch.Tensor) -> torch.Tensor:
+        """The rows' attention; under a mask, of each row to the keys that it sees."""
+        if mask == "none":
+            return attention(q, *kv)
+        seen = [row + 1 for row in rows]  # as many keys as queries
+        return torch.cat([attention(q[:, i : i + 1], *(one[:, :n] for one in kv)) for i, n in enumerate(seen)], dim=1)
+
     truncation, roundoff = reference.BIAS_PER_KEY * tensors.k.shape[1], reference.UNIT_ROUNDOFF[dtype]
     found: list[tuple[tuple[float, float], tuple[float, float]]] = []  # of each slice
     for one in slices:
         q, out = (_rows(tensor, [one], rows) for tensor in (tensors.q, tensors.out))
         k, v = (reference.gather(tensor, [one]) for tensor in (tensors.k, tensors.v))
-        exact, _ = reference.attention_fp64(q, k, v)
-        mine, theirs = (each.double() - exact for each in (out, reference.attention_torch16(q, k, v)))
+        exact = of_rows(lambda *qkv: reference.attention_fp64(*qkv)[0], q, k, v)
+        mine, theirs = (each.double() - exact for each in (out, of_rows(reference.attention_torch16, q, k, v)))
         size, largest = float(exact.square().mean().sqrt()), float(exact.abs().max())
         allowed = max(2 * float(theirs.abs().max()), roundoff * largest) + truncation * largest
         rms_allowed = max(roundoff, 2 * float(theirs.square().mean().sqrt()) / size) + truncation
@@ -389,7 +398,7 @@ class Soak:
         """Part `launches`: `options.launches` launches of a kernel, shared by all small shapes."""
         done = {one.shape: one.launches for one in self.result.hammered if one.kernel == subject.key}
         each = -(-options.launches // len(SMALL_SHAPES))
-        for shape in SMALL_SHAPES:
+        for shape in (one.varied(mask=subject.config.mask) for one in SMALL_SHAPES):
             if shape in done:
                 self.require_enough(subject, "launches of a shape", done[shape], each)
             else:
@@ -398,8 +407,8 @@ class Soak:
     def far(self, subject: Subject, _: argparse.Namespace) -> None:
         """Part `far`: all long and large shapes that a kernel supports."""
         done = {one.shape for one in self.result.far if one.kernel == subject.key}
-        for shape in LONG_SHAPES:
-            if shape not in done and not any(shape.seq_len % size for size in subject.config.multiples.values()):
+        for shape in (one.varied(mask=subject.config.mask) for one in LONG_SHAPES):
+            if shape not in done and not subject.config.refuses(shape):
                 self.keep(far=run_large(subject, shape, self.gpu))
 
 

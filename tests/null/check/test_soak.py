@@ -139,6 +139,17 @@ def long_rows(run: Run, shape: Problem = LONG) -> FarRows:
     return soak.run_large(subject(run), shape, Planted())
 
 
+def test_under_a_mask_each_row_is_compared_with_its_own_keys() -> None:
+    def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, _: str) -> None:
+        q, k, v = (one.transpose(1, 2).float() for one in (q, k, v))
+        out.copy_(torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2))
+
+    masked = LONG.varied(mask="causal")
+    assert not soak.problems(made(far=(long_rows(causal, masked),)))
+    assert soak.problems(made(far=(long_rows(right, masked),)))
+    assert soak.problems(made(far=(long_rows(causal),)))
+
+
 def test_rows_around_powers_of_two_are_compared() -> None:
     found = long_rows(right)
     assert found.rows == (0, 1, 63, 64, 127, 128, 901, 902, 965, 966, 1023, 1024, 1025, 1028, 1029)
