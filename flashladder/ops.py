@@ -26,6 +26,7 @@ from flashladder.problem import Mask
 
 LAST_ITERATION = last_iteration()
 ROUNDING = 1e-6  # relative, of a squared scale
+MOST_SCALE = 2.0**127  # times log2(e) it is no fp32 number any more
 DEVICES = ("cuda", "meta")  # a GPU, or no memory at all, to learn a result's shape
 LIBRARIES = ("", *(f"flashladder_{number:02d}" for number in range(1, LAST_ITERATION + 1)))
 
@@ -137,11 +138,13 @@ def attention(
         RuntimeError: the GPU or the driver refused.
     """
     _check_tensors(q=q, k=k, v=v, out=out)
-    if scale is not None and not isinstance(scale, (float, int)):
-        _refuse("scale", "a number or None", type(scale).__name__)
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (float, int))):
+        _refuse("scale", "a number or None", _type_name(scale))
+    if scale is not None and not 0 < scale < MOST_SCALE:
+        _refuse("scale", "a finite number above 0", f"{scale:.3g}" if abs(scale) < MOST_SCALE else "one beyond fp32")
     for name, switch in (("causal", causal), ("return_lse", return_lse)):
         if not isinstance(switch, bool):
-            _refuse(name, "True or False", type(switch).__name__)
+            _refuse(name, "True or False", _type_name(switch))
     same = q.shape == k.shape == v.shape
     if same and not causal and not return_lse and (scale is None or _is_usual(scale, q)):
         return forward(q, k, v, out=out)
@@ -189,9 +192,15 @@ def _refuse(argument: str, expected: str, found: str, hint: str | None = None) -
     raise FlashladderError(f"bad argument {argument}", expected=expected, found=found, hint=hint)
 
 
+def _type_name(value: object) -> str:
+    """``int``; ``numpy.bool``."""
+    own = type(value)
+    return own.__name__ if own.__module__ == "builtins" else f"{own.__module__}.{own.__name__}"
+
+
 def _is_usual(scale: float, q: torch.Tensor) -> bool:
     """Whether a scale is 1 / sqrt(d_head) up to rounding."""
-    return q.dim() > 0 and abs(scale * scale * q.shape[-1] - 1) < ROUNDING
+    return q.dim() > 0 and scale > 0 and abs(float(scale) * float(scale) * q.shape[-1] - 1) < ROUNDING
 
 
 def _resolve(library: str, short_form: str | None, dtype: str, device: int | None, causal: bool = False) -> str:
@@ -237,9 +246,8 @@ def _general_step(k: torch.Tensor, device: int | None, causal: bool) -> int:
 def _general_steps(device: int | None, causal: bool) -> tuple[tuple[int, int], ...]:
     """Pairs (least length, step) as `_steps_on`: those measured with a mask if they are installed, else the newest."""
     gpu, arch = _gpu(device) or (None, None)
-    return (
-        _measured(gpu) if causal and _measured(gpu) else ((1, _general_step_on(arch, "causal" if causal else "none")),)
-    )
+    newest = _general_step_on(arch, "causal" if causal else "none")  # an error on a GPU that runs none
+    return (_measured(gpu) if causal else ()) or ((1, newest),)
 
 
 @cache

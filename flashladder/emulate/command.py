@@ -150,8 +150,11 @@ def require_fits(iteration: Iteration, config: KernelConfig, shape: Problem) -> 
         raise FlashladderError(what, expected=f"at most {widest}", found=shape.n_heads)
     require_length(config, shape.seq_len)
     if refused := config.refuses(shape):
-        what = f"iteration {iteration.description} does not compute this: {refused}"
-        raise FlashladderError(what, hint="iterations from 29 on take other lengths and head counts, from 31 on a mask")
+        what = f"this kernel of iteration {iteration.description} does not compute this: {refused}"
+        hint = (
+            "iterations from 29 on take other lengths and head counts, from 31 on --causal; a --config has its own mask"
+        )
+        raise FlashladderError(what, hint=hint)
     rows = 2 * shape.seq_len * widest + 2 * shape.kv_len * (widest if shape.is_square else shape.n_kv_heads)
     n_bytes = ELEMENT * shape.batch * rows * shape.d_head
     if n_bytes > LARGEST:

@@ -159,9 +159,9 @@ def load_fastest(path: Path = FASTEST) -> dict[str, Fastest]:
 def choices(gpu: str | None, arch: str | None) -> Choices:
     """The preferred steps on a GPU by sequence length, from its name and architecture; None stands for any.
 
-    Each entry has all measured steps that run there: the fastest of these lengths, then the others by their rank over
-    all lengths. A GPU without measurements has the table of the one whose configurations it runs (`configs_for`).
-    Without that table too, later steps come first. A GPU that runs no step is an error.
+    Each entry has all steps that run there: the fastest of these lengths, then the others by their rank over all
+    lengths, then those without measurements. A GPU without measurements has the table of the one whose configurations
+    it runs (`configs_for`). Without that table too, later steps come first. A GPU that runs no step is an error.
     """
     steps = load_all() if arch is None else load_runnable(arch)
     measured = [step.number for step in steps if not step.unmeasured]
@@ -172,7 +172,8 @@ def choices(gpu: str | None, arch: str | None) -> Choices:
     known = [table for table in tables if table and set(table.from_seq_len.values()) <= set(measured)]
     starts = known[0].from_seq_len if known else {1: measured[-1]}
     ranking = next((table.ranking for table in known if table.ranking), ())
-    rest = [step for step in (*ranking, *reversed(measured)) if step in measured]
+    last = [step.number for step in reversed(steps) if step.unmeasured]  # taken if no other one is installed
+    rest = [*(step for step in (*ranking, *reversed(measured)) if step in measured), *last]
     return tuple((start, tuple(dict.fromkeys((step, *rest)))) for start, step in sorted(starts.items()))
 
 

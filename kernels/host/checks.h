@@ -118,9 +118,10 @@ inline void check_size(const TensorFacts &t, int dimension, const char *name, st
 
 inline void check_sizes(const TensorFacts &q, const TensorFacts &k, const KernelRow &row) {
     const std::int64_t limit = row.flat_grid ? INT_MAX : max_grid_yz;
+    const std::int64_t longest = row.causal ? INT_MAX - 2 * (row.B_r + row.B_c) : INT_MAX;  // sums of both lengths
     check_size(q, 0, "batch", limit);
-    check_size(q, 1, "seq_len", INT_MAX);
-    check_size(k, 1, "seq_len", INT_MAX);
+    check_size(q, 1, "seq_len", longest);
+    check_size(k, 1, "seq_len", longest);
     check_size(q, 2, "n_heads", limit);
 }
 

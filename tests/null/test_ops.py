@@ -358,6 +358,13 @@ def test_the_newest_installed_step_that_computes_it_is_taken(
     assert {ops._general_step_on(arch, mask) for arch in (None, "sm_90")} == {step}
 
 
+def test_a_negative_scale_is_not_taken_for_the_usual_one(calls: list[str]) -> None:
+    q = torch.empty(1, 8, 1, 128, dtype=torch.float16, device="meta")
+    message = error_line(lambda: ops.attention(q, q, q, scale=-(128**-0.5)))
+    assert message == "bad argument scale: expected a finite number above 0, found -0.0884"
+    assert not calls
+
+
 def test_with_a_mask_the_measured_steps_are_taken_by_length_if_all_are_installed(
     installs: Callable[[list[int] | range], None],
 ) -> None:

@@ -1,4 +1,4 @@
-// Scheduler `paired` (iteration 30): a CTA computes tiles in pairs of one head, a long one and a short one.
+// Scheduler `paired` (iteration 31): a CTA computes tiles in pairs of one head, a long one and a short one.
 //
 // Under a causal mask the tile at block i of n sees i + 1 blocks of K. Tiles i and n - 1 - i together always see n + 1:
 // every CTA gets the same work. Pairs of a head follow each other, so that the CTAs of a moment share the K and V of a
