@@ -443,6 +443,8 @@ def test_attention_asks_a_general_step_only_if_it_has_to(calls: list[str], gener
     assert general[:3] == [(False, None, False, ""), (None, True, 2.0, ""), (False, None, True, "")]
     assert (general[3][0].shape, *general[3][1:]) == (lse.shape, False, None, "")
     assert len(calls) == 6
+    monkeypatch.setattr(ops, "_general_steps", lambda device, causal: ((1, 9), (KEYS[1], 8)))  # 9 is not installed
+    assert flashladder.attention(q, k, k, causal=True).shape == q.shape, "the keys choose the step"
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,10 @@ BAD: dict[str, tuple[Any, ...]] = {  # a call, and pieces of its message
         "k: expected q's shape (2, 128, 16, 128), found (2, 256, 16, 128)",
     ),
     "too large a batch": (lambda: forward(wide(65536, 128, 1, 128)), "batch of at most 65535, found 65536"),
+    "too many heads for a grid of three dimensions": (
+        lambda: forward(wide(1, 1, 65536, 128), name=BY_MAPS),
+        "n_heads of at most 65535, found 65536",
+    ),
     "too long": (lambda: forward(wide(1, 2**31, 1, 128)), "seq_len of at most 2147483647, found 2147483648"),
     "head size 64": (lambda: forward(tensor(2, 128, 16, 64)), "q: expected d_head 128, found 64"),
     "length not divisible by B_r": (
@@ -240,7 +244,7 @@ def test_one_clear_line_when_running_and_when_tracing(binding_site: Path, name: 
     """The fake implementations, here on meta tensors, say the same from shapes, dtypes, strides and storages."""
     call, *pieces = BAD[name]
     for device in ("cpu", *(["meta"] if name != "CPU tensors" else [])):
-        with torch.device(device), pytest.raises(ValueError, match=r"^flashladder_9[356]: ") as caught:
+        with torch.device(device), pytest.raises(ValueError, match=r"^flashladder_9[2356]: ") as caught:
             call()
         message = str(caught.value)
         assert "\n" not in message
@@ -312,6 +316,17 @@ def test_good_general_arguments_pass_every_check_but_the_device_and_trace(name: 
             out, found = attention(q, k, return_lse=return_lse, **rest)
             assert (out.shape, out.dtype, out.is_contiguous()) == (q.shape, q.dtype, True)
             assert (found.shape, found.dtype) == (shape, torch.float32)
+
+
+@pytest.mark.usefixtures("binding_site")
+def test_no_keys_may_lie_anywhere() -> None:
+    """Nothing is read, as of a cache that is empty yet."""
+    with torch.device("meta"):
+        q, cache = tensor(2, 77, 16, 128), tensor(2, 9, 4, 132)
+        out, _ = attention(q, cache[:, :0, :, 2:130])
+        assert out.shape == q.shape
+        with pytest.raises(ValueError, match="k: expected the n_heads stride to be a multiple of 8 elements"):
+            attention(q, cache[:, :, :, 2:130])
 
 
 @pytest.mark.usefixtures("binding_site")

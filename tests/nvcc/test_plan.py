@@ -34,6 +34,7 @@ pytestmark = pytest.mark.nvcc
 PLAIN = HopperConfig("fp16", 128, 128, 128, 2, 2, 2)
 PERSISTENT = HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240, overlap=True, persistent=True)
 SPLIT = replace(PERSISTENT, B_c=128, flattened=True, split=True)
+CAUSAL = replace(SPLIT, split=False, general=True, causal=True)
 PROGRAM = Path(__file__).with_name("host") / "plan.cpp"
 MOST_TILES = 1 << 30
 H200 = 132  # multiprocessors
@@ -143,9 +144,7 @@ GENERAL = [
 ]
 
 
-@pytest.mark.parametrize(
-    "config", [replace(PERSISTENT, general=True), replace(SPLIT, split=False, general=True, causal=True)]
-)
+@pytest.mark.parametrize("config", [replace(PERSISTENT, general=True), CAUSAL])
 @pytest.mark.parametrize(("queries", "keys"), GENERAL)
 def test_both_sides_hand_over_the_same_general_problem(
     hopper: Path, config: HopperConfig, queries: Any, keys: Any
@@ -266,6 +265,16 @@ def test_more_tiles_or_blocks_than_a_cta_can_count_are_one_line(hopper: Path) ->
     line[19] = line[21] = str(positions + 1)
     limit = f"at most {longest} blocks of K for one multiprocessor, found {blocks(positions + 1)}"
     assert limit in refused(hopper, line)
+
+
+def test_a_mask_has_a_cta_count_the_blocks_of_two_tiles(hopper: Path) -> None:
+    heads = 1 << 14
+    line = words(HOPPER, CAUSAL, tensors())
+    most = ((1 << 31) - 1) // (2 * -(-heads // H200)) * CAUSAL.B_c  # keys, if each head has one pair of tiles
+    line[18:23] = map(str, (1, 2 * CAUSAL.B_r, heads, most, heads))
+    assert planned(hopper, [line])[0]["grid"] == [heads, 1, 1]
+    line[21] = str(most + 1)
+    assert "blocks of K for one multiprocessor" in refused(hopper, line)
 
 
 def test_a_driver_without_maps_and_a_map_that_it_refuses_are_one_line(hopper: Path) -> None:

@@ -352,6 +352,9 @@ def test_a_file_holds_one_kind_of_problems(tmp_path: Path) -> None:
     assert bench.main(line) == 0
     with pytest.raises(FlashladderError, match="the file holds another problem: expected B=3 S=64 H=2, found B=1 S=64"):
         bench.main([*line, "--batch", "3"])
+    for other in (["--causal"], ["--heads", "4"], ["--kv-heads", "1"]):
+        with pytest.raises(FlashladderError, match="the file holds another problem: expected B=1 S=128 H="):
+            bench.main([*line, *other, "--seq-lens", "1024"])
 
 
 def test_a_wrong_kernel_is_not_timed_and_fails_the_command(simulated: FakeGpu, tmp_path: Path) -> None:

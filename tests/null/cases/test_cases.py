@@ -37,7 +37,7 @@ from flashladder.cases.reference import (
     choose_slices,
     compared_slices,
 )
-from flashladder.problem import Problem
+from flashladder.problem import Mask, Problem
 from tests.null.check.test_check import attention, parts
 from tests.typed import error_line
 
@@ -292,6 +292,21 @@ def test_every_slice_of_a_small_case_and_every_head_of_a_large_one_is_compared()
             assert heads == 1 or {0, batch - 1} <= samples
     assert compared_slices(MANY, 1) != compared_slices(MANY, 2)
     assert len(choose_slices(MANY, 0, 2)) == 2
+
+
+@pytest.mark.parametrize("mask", ["none", "causal"])
+@pytest.mark.parametrize(("queries", "keys"), [(7, 7), (5, 9), (9, 5), (1, 8), (8, 1)])
+def test_both_references_align_the_mask_at_the_last_query_and_the_last_key(queries: int, keys: int, mask: Mask) -> None:
+    generator = torch.Generator().manual_seed(queries)
+    q, k, v = (torch.randn(2, rows, 128, generator=generator).half() for rows in (queries, keys, keys))
+    scores = q.double() @ k.double().transpose(1, 2) / math.sqrt(128)
+    if mask == "causal":
+        scores[:, ~torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)] = -math.inf
+    wanted, sums = torch.softmax(scores, -1).nan_to_num(0.0) @ v.double(), torch.logsumexp(scores, -1)
+    output, lse = attention_fp64(q, k, v, mask)
+    assert torch.allclose(output, wanted, atol=1e-12)
+    assert torch.allclose(lse, sums, atol=1e-12)
+    assert torch.allclose(attention_torch16(q, k, v, mask).double(), wanted, atol=1e-2)
 
 
 def test_nan_is_looked_for_in_slices_that_are_not_compared() -> None:

@@ -192,6 +192,48 @@ def test_a_fixed_row_stride_must_be_kept_or_refused(run: Run, view: str, status:
     assert reason in (found.reason or "")
 
 
+GENERAL = HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240, persistent=True, general=True, causal=True)
+FEW_KEYS = Problem(batch=2, seq_len=96, n_heads=4, d_head=128, kv_len=80, n_kv_heads=2, mask="causal")
+
+
+def general_run(change: Callable[[torch.Tensor], object]) -> Run:
+    """A right operator of general problems, whose log-sum-exp is changed."""
+
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, _: str, lse: torch.Tensor) -> None:
+        group = q.shape[2] // k.shape[2]
+        q32, k32, v32 = (t.float().transpose(1, 2) for t in (q, *(t.repeat_interleave(group, 2) for t in (k, v))))
+        seen = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril(k.shape[1] - q.shape[1])
+        scores = (q32 @ k32.transpose(2, 3) / math.sqrt(128)).masked_fill(~seen, -math.inf)
+        p = torch.exp(scores - scores.amax(-1, keepdim=True)).nan_to_num(0.0)
+        total = p.sum(-1, keepdim=True)
+        out.copy_((p.half().float() @ v32 / total).nan_to_num(0.0).transpose(1, 2))
+        change(lse.copy_(torch.logsumexp(scores, -1)))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda lse: lse, None),
+        (lambda lse: lse.mul_(1 + 1e-6), None),
+        (lambda lse: lse.mul_(1 + 1e-4), "log-sum-exp: relative error 0.0001"),
+        (lambda lse: lse.mul_(math.log2(math.e)), "log-sum-exp"),
+        (lambda lse: lse[:, :, 0].fill_(math.nan), "log-sum-exp"),  # a row that sees no key
+        (lambda lse: lse[:, :, 0].fill_(-1e30), "log-sum-exp"),
+        (lambda lse: lse[-1, -1, -1].fill_(math.nan), "log-sum-exp"),
+        (lambda lse: lse.copy_(lse.flip(1)), "log-sum-exp"),  # of other heads
+    ],
+)
+def test_the_log_sum_exp_is_compared_also_of_rows_without_a_key(
+    change: Callable[[torch.Tensor], object], reason: str | None
+) -> None:
+    subject = Subject(31, GENERAL, general_run(change))
+    found = check_case(subject, Case("few keys", FEW_KEYS), References(), device="cpu", repeats=2)
+    assert found.status == ("fail" if reason else "pass"), found.reason
+    assert (found.reason or "").startswith(reason or "")
+
+
 def test_cases_cover_the_rule() -> None:
     for tile in (64, 128):
         config = AmpereConfig("fp16", 128, tile, 64, 4, True, True, True, 2, 2, 2, False, False)
@@ -315,6 +357,15 @@ def test_the_first_launch_and_every_longer_one_are_watched(monkeypatch: pytest.M
     split = Mock(side_effect=lambda _, tensors, __: SimpleNamespace(cluster=(256 // tensors[0].shape[1], 1, 1)))
     monkeypatch.setattr(type(load_iteration(1).family), "launch", staticmethod(split))
     assert launched(monkeypatch, (256, 128, 128)) == [1, 1, 0], "several CTAs for a tile are another launch"
+
+
+def test_a_launch_with_more_keys_is_longer_and_one_with_more_queries_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    run = run_of_one(monkeypatch, lambda *_, observers, **__: seen.append(len(observers)), 29)
+    for queries, keys in ((128, 128), (128, 300), (300, 300)):
+        q, k = (torch.zeros(1, length, 2, 128, dtype=torch.float16) for length in (queries, keys))
+        run(q, k, k, torch.zeros_like(q), load_iteration(29).configs["h200"].short_form())
+    assert seen == [1, 1, 0]
 
 
 @pytest.mark.parametrize(

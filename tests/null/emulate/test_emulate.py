@@ -19,7 +19,7 @@ from flashladder.cases.reference import UNIT_ROUNDOFF
 from flashladder.emulate import command as emulate
 from flashladder.emulate import reading as readings
 from flashladder.emulate.command import Emulation, Errors
-from flashladder.emulate.kernel import CopyOrder, attention_fp64, forward, make_inputs, make_tensors, version
+from flashladder.emulate.kernel import CopyOrder, attention_fp64, forward, make_inputs, make_tensors, require, version
 from flashladder.emulate.reading import READING, EmulatedCounters, load_reading
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.ncu import SHAPE, read_peer, traffic_differences
@@ -88,6 +88,28 @@ def test_rounded_attention_is_right_and_a_hole_or_a_shifted_row_is_not(dtype: st
     shifted = out.copy()
     shifted[1, 5, 1] = out[1, 6, 1]
     assert not emulate.distance(q, k, v, shifted, roundoff).right
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(64, 96), (96, 64)])
+def test_heads_of_a_group_and_rows_under_a_mask_are_compared_piece_by_piece(
+    queries: int, keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emulate, "SCORES", 10 * keys)  # ten rows at a time
+    q, k, v = make_inputs((1, queries, 4, 128), (1, keys, 2, 128), "fp16", seed=5)
+    k_each, v_each = (np.repeat(one, 2, axis=2) for one in (k, v))
+    out = np.zeros_like(q)
+    for row in range(max(queries - keys, 0), queries):
+        seen = row + keys - queries + 1
+        out[:, [row]] = attention_fp64(q[:, [row]], k_each[:, :seen], v_each[:, :seen])
+    assert emulate.distance(q, k, v, out, UNIT_ROUNDOFF["fp16"], "causal").right
+    assert not emulate.distance(q, k, v, out, UNIT_ROUNDOFF["fp16"]).right
+
+
+def test_heads_that_are_no_groups_are_one_line() -> None:
+    step = load_iteration(29)
+    q, k, _ = make_inputs((1, 64, 5, 128), (1, 64, 2, 128), "fp16")
+    message = error_line(lambda: require(step, step.configs["h200"], (q, k, k, q)))
+    assert message == "k: expected a number of heads that divides 5, found 2"
 
 
 def test_the_screen_shows_what_was_asked_for(found: Emulation) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from flashladder.paths import RESULTS
 from flashladder.problem import Problem
-from flashladder.report.data import anchors_of, fastest_of
+from flashladder.report.data import anchors_of, causal_of, fastest_of
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import BenchResult, Summary
 from tests.null.report.test_sweeps import with_late
@@ -63,22 +63,34 @@ def test_cells_of_other_shapes_than_the_ladders_are_not_theirs(folder: Path) -> 
     assert all(len(one.summaries) == 6 for one in left)
 
 
+FASTER = {512: 20, 1024: 20, 2048: 22, 4096: 21, 8192: 21, 16384: 20}  # a step of each length
+
+
+def with_faster(made: BenchResult) -> BenchResult:
+    """A run in which the steps of `FASTER` are so."""
+
+    def raised(one: Summary) -> Summary:
+        kernel = made.kernels.get(one.kernel)
+        more = 1000.0 if kernel and FASTER[one.shape.seq_len] == kernel.iteration else 0.0
+        percents = {"pct": one.pct + more, "pct_low": one.pct_low + more, "pct_high": one.pct_high + more}
+        return one.model_copy(update=percents)
+
+    return made.model_copy(update={"summaries": tuple(map(raised, made.summaries))})
+
+
 def test_the_fastest_step_of_each_length_is_that_of_the_last_sweep(folder: Path) -> None:
     """By the mean over dtypes; a length without a sweep takes the step of the next shorter one."""
     made = load_as(HOPPER, BenchResult)
     steps = {kernel.iteration for kernel in made.kernels.values()}
     assert set(fastest_of(folder).values()) <= steps
-    faster = {512: 20, 1024: 20, 2048: 22, 4096: 21, 8192: 21, 16384: 20}
-
-    def raised(one: Summary) -> Summary:
-        kernel = made.kernels.get(one.kernel)
-        more = 1000.0 if kernel and faster[one.shape.seq_len] == kernel.iteration else 0.0
-        percents = {"pct": one.pct + more, "pct_low": one.pct_low + more, "pct_high": one.pct_high + more}
-        return one.model_copy(update=percents)
-
-    changed = made.model_copy(update={"summaries": tuple(map(raised, made.summaries))})
-    write_result(folder / "hopper.json.gz", changed)
+    write_result(folder / "hopper.json.gz", with_faster(made))
     assert fastest_of(folder) == {1: 20, 2048: 22, 4096: 21, 16384: 20}
+
+
+def test_the_fastest_step_with_a_mask_may_be_the_same_again_at_longer_rows(folder: Path) -> None:
+    assert causal_of(folder) == {}
+    write_result(folder / "causal.json.gz", with_faster(load_as(HOPPER, BenchResult)))
+    assert causal_of(folder) == {1: 20, 2048: 22, 4096: 21, 16384: 20}
 
 
 def test_a_sweep_of_another_kind_or_that_cannot_be_read_is_none(folder: Path) -> None:

@@ -113,6 +113,23 @@ def test_a_masked_sweep_says_so_and_counts_half_of_the_flops(tmp_path: Path) -> 
     assert "(results/report/causal_h200.md)" in sentence
 
 
+@pytest.mark.parametrize(
+    ("own", "more"),
+    [
+        ({}, {}),
+        ({"kv_len": 77}, {"kv_len": 77, "n_kv_heads": 16, "mask": "none"}),
+        ({"n_kv_heads": 2}, {"kv_len": 512, "n_kv_heads": 2, "mask": "none"}),
+    ],
+)
+def test_a_table_of_general_problems_has_columns_for_them(
+    packed: BenchResult, own: dict[str, int], more: dict[str, object]
+) -> None:
+    first, *others = packed.summaries
+    changed = first.model_copy(update={"shape": first.shape.varied(seq_len=512, n_heads=16, **own)})
+    columns, *_ = report_sweeps.shapes_of([changed, *others])
+    assert columns == {"seq_len": 512, "batch": first.shape.batch, "n_heads": 16} | more
+
+
 FREE = look(sm_clock_mhz=1965, throttle_bits=0)
 
 
