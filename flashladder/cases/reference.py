@@ -88,7 +88,8 @@ def compared_slices(shape: Problem, seed: int) -> tuple[tuple[int, int], ...]:
         return choose_slices(shape, seed, ALL_SLICES)
     draw = random.Random(seed)  # noqa: S311 - a choice of slices, nothing secret
     heads = draw.sample(range(shape.n_heads), shape.n_heads)
-    samples = [0, shape.batch - 1, *draw.sample(range(1, shape.batch - 1), shape.batch - 2)]
+    ends, between = sorted({0, shape.batch - 1}), range(1, shape.batch - 1)
+    samples = [*ends, *draw.sample(between, len(between))]
     return tuple(sorted((samples[number % shape.batch], head) for number, head in enumerate(heads)))
 
 
@@ -181,7 +182,7 @@ def expect(tensors: Tensors, dtype: str, slices: tuple[tuple[int, int], ...], ma
 def lse_error(lse: torch.Tensor, expected: Expected) -> float:
     """The largest error of the log-sum-exp (B, H, S) on the slices of the reference, relative to its size or to 1.
 
-    Infinite if a row without a key has another value than -inf, NaN if a value is NaN.
+    NaN or infinite if a value is NaN, or if a row without a key has another value than -inf.
     """
     import torch
 
@@ -346,7 +347,7 @@ def _check_run(
             f"by row {found.row_bias:.3g} (allowed {found.row_bias_allowed:.3g})"
         ), found
     wrong = _check_lse(subject, case, tensors, references) if subject.config.is_general else None
-    return wrong or _check_repeats(subject, tensors, first, repeats), found
+    return wrong or _check_repeats(subject, tensors, first, tensors.lse.clone(), repeats), found
 
 
 def _check_lse(subject: Subject, case: Case, tensors: Tensors, references: References) -> str | None:
@@ -354,7 +355,11 @@ def _check_lse(subject: Subject, case: Case, tensors: Tensors, references: Refer
     return None if error <= LSE_ALLOWED else f"log-sum-exp: relative error {error:.3g} (allowed {LSE_ALLOWED:.3g})"
 
 
-def _check_repeats(subject: Subject, tensors: Tensors, first: torch.Tensor, repeats: int) -> str | None:
+def _check_repeats(
+    subject: Subject, tensors: Tensors, first: torch.Tensor, lse: torch.Tensor, repeats: int
+) -> str | None:
+    import torch
+
     for repeat in range(2, repeats + 1):
         tensors.poison()
         try:
@@ -363,6 +368,8 @@ def _check_repeats(subject: Subject, tensors: Tensors, first: torch.Tensor, repe
             return f"run {repeat} failed: {first_line(error)}"
         if not same_bits(tensors.out, first):
             return f"run {repeat} differs from the first bit for bit"
+        if subject.config.is_general and not torch.equal(tensors.lse, lse):
+            return f"run {repeat}: the log-sum-exp differs from the first"
     return None
 
 

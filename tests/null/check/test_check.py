@@ -28,7 +28,7 @@ from flashladder.cases.inputs import (
     layouts,
     make_tensors,
 )
-from flashladder.cases.reference import References, Run, Subject, check_case
+from flashladder.cases.reference import References, Run, Subject, check_case, compared_slices
 from flashladder.check import command as check
 from flashladder.check.command import as_arrays, emulated_run
 from flashladder.errors import FlashladderError
@@ -232,6 +232,18 @@ def test_the_log_sum_exp_is_compared_also_of_rows_without_a_key(
     found = check_case(subject, Case("few keys", FEW_KEYS), References(), device="cpu", repeats=2)
     assert found.status == ("fail" if reason else "pass"), found.reason
     assert (found.reason or "").startswith(reason or "")
+
+
+def test_a_log_sum_exp_that_changes_its_mind_is_an_error() -> None:
+    factors = iter((1.0, 1 + 1e-6, 1.0))
+    subject = Subject(31, GENERAL, general_run(lambda lse: lse.mul_(next(factors))))
+    found = check_case(subject, Case("few keys", FEW_KEYS), References(), device="cpu", repeats=3)
+    assert (found.status, found.reason) == ("fail", "run 2: the log-sum-exp differs from the first")
+
+
+def test_one_sample_of_many_heads_is_compared_by_head() -> None:
+    shape = SMALL.varied(batch=1, n_heads=40)
+    assert [head for _, head in compared_slices(shape, 1)] == list(range(40))
 
 
 def test_cases_cover_the_rule() -> None:
