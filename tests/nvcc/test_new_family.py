@@ -63,7 +63,7 @@ def test_what_the_page_types_makes_a_wheel_locks_and_a_row_of_the_table(checkout
     assert "build-iteration-33 -> A warp per row" in ran(checkout, "-m", "nox", "-l")
     rows = invoke(checkout, "ptxas", "33", "--configs", "a100", "--arch", "sm_90", "--json")
     assert {row["arch"] for row in json.loads(rows)} == {"sm_90"}
-    (wheel,) = (checkout / "build" / "iteration_29" / "sm_80").glob("flashladder_29-*.whl")
+    (wheel,) = (checkout / "build" / "iteration_33" / "sm_80").glob("flashladder_33-*.whl")
     site = checkout / "site"
     shutil.unpack_archive(wheel, site, "zip")
     program = (
@@ -75,7 +75,7 @@ def test_what_the_page_types_makes_a_wheel_locks_and_a_row_of_the_table(checkout
     )
     shown = ran(checkout, "-c", program, str(site))
     assert "torch.Size([1, 64, 3, 128])" in shown
-    assert "flashladder_29: q: expected seq_len divisible by B_r = 4, found 63" in shown
+    assert "flashladder_33: q: expected seq_len divisible by B_r = 4, found 63" in shown
 
     locks = {path.stem: json.loads(path.read_text()) for path in (checkout / "results" / "locks").glob("*.json")}
     assert [arch for arch in sorted(locks) if "33" in locks[arch]["iterations"]] == ["sm_80", "sm_90"]
