@@ -215,7 +215,7 @@ def table_source(
         rows.append(
             f'    {{"{config.short_form()}", "{config.dtype}", {config.B_r}, {config.B_c}, {config.d_head}, '
             f"{config.n_threads}, {config.smem_bytes}, {capability}, {row_stride}, flashladder_fatbin_{index}, "
-            f"{alone}, {int(not config.multiples)}, {max_row_stride}, {int(getattr(config, 'general', False))}, "
+            f"{alone}, {int(not config.multiples)}, {max_row_stride}, {int(config.is_general)}, "
             f"{int(config.mask == 'causal')}, {int(_is_flat(family, config))}, "
             f"{{{', '.join(map(str, own or (0,)))}}}}},"
         )

@@ -135,13 +135,11 @@ def fastest_of(folder: Path) -> dict[int, int]:
     """
     if (last := last_sweep(folder)) is None:
         return {}
-    (result, cells), best = last, dict[int, int]()
+    result, cells = last
     ours = [(result.kernels[name].iteration, own) for (name, _), own in cells.items() if name in result.kernels]
-    for length in SEQ_LENS:
-        steps = by_speed((step, own[length].pct) for step, own in ours if length in own)
-        if steps and steps[0] not in [*best.values()][-1:]:
-            best[length if best else 1] = steps[0]
-    return best
+    return _fastest_from(
+        {length: [(step, own[length].pct) for step, own in ours if length in own] for length in SEQ_LENS}
+    )
 
 
 def causal_of(folder: Path) -> dict[int, int]:
@@ -152,10 +150,16 @@ def causal_of(folder: Path) -> dict[int, int]:
         for one in result.summaries if counts(result) else ():
             if one.kernel in result.kernels:
                 speeds.setdefault(one.shape.kv_len, []).append((result.kernels[one.kernel].iteration, one.pct))
+    return _fastest_from(speeds)
+
+
+def _fastest_from(speeds: Mapping[int, Sequence[tuple[int, float]]]) -> dict[int, int]:
+    """The fastest step from each length on, 1 standing for the shortest; `speeds` maps lengths to steps' speeds."""
     best = dict[int, int]()
     for length, own in sorted(speeds.items()):
-        if (step := by_speed(own)[0]) not in [*best.values()][-1:]:
-            best[length if best else 1] = step
+        steps = by_speed(own)
+        if steps and steps[0] not in [*best.values()][-1:]:
+            best[length if best else 1] = steps[0]
     return best
 
 
