@@ -18,10 +18,11 @@ from flashladder.names import __version__
 
 if TYPE_CHECKING:
     from flashladder.ops import attention as attention
+    from flashladder.ops import attention_varlen as attention_varlen
     from flashladder.ops import configurations as configurations
     from flashladder.ops import forward as forward
 
-__all__ = ["__version__", "attention", "configurations", "forward"]
+__all__ = ["__version__", "attention", "attention_varlen", "configurations", "forward"]
 
 
 def __dir__() -> list[str]:

@@ -5,6 +5,7 @@
 use of a name imports it.
 
     >>> out = flashladder.attention(q, k, v, causal=True)  # any lengths, head groups, mask, log-sum-exp
+    >>> out = flashladder.attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k)  # packed sequences
     >>> out = flashladder.forward(q, k, v)                 # the fastest at this length on this GPU
     >>> out = flashladder.forward(q, k, v, iteration=7, config="(FP16, 128, 64, 64, 4): async+...")
 """
@@ -138,13 +139,7 @@ def attention(
         RuntimeError: the GPU or the driver refused.
     """
     _check_tensors(q=q, k=k, v=v, out=out)
-    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (float, int))):
-        _refuse("scale", "a number or None", _type_name(scale))
-    if scale is not None and not 0 < scale < MOST_SCALE:
-        _refuse("scale", "a finite number above 0", f"{scale:.3g}" if abs(scale) < MOST_SCALE else "one beyond fp32")
-    for name, switch in (("causal", causal), ("return_lse", return_lse)):
-        if not isinstance(switch, bool):
-            _refuse(name, "True or False", _type_name(switch))
+    _check_options(scale, causal=causal, return_lse=return_lse)
     same = q.shape == k.shape == v.shape
     if same and not causal and not return_lse and (scale is None or _is_usual(scale, q)):
         return forward(q, k, v, out=out)
@@ -158,6 +153,95 @@ def attention(
         shape = (*q.shape[:1], *q.shape[2:3], *q.shape[1:2])  # the operator's own check refuses other dimensions
         lse = q.new_empty(shape, dtype=torch.float32) if return_lse else None
         operators.attention_out(q, k, v, out, lse, causal, scale, config)
+    return (out, lse) if return_lse else out
+
+
+@overload
+def attention_varlen(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int | None = ...,
+    max_seqlen_k: int | None = ...,
+    *,
+    causal: bool = ...,
+    scale: float | None = ...,
+    return_lse: Literal[False] = ...,
+    out: torch.Tensor | None = ...,
+) -> torch.Tensor: ...
+@overload
+def attention_varlen(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int | None = ...,
+    max_seqlen_k: int | None = ...,
+    *,
+    causal: bool = ...,
+    scale: float | None = ...,
+    return_lse: Literal[True],
+    out: torch.Tensor | None = ...,
+) -> tuple[torch.Tensor, torch.Tensor]: ...
+def attention_varlen(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """As `attention`, for packed sequences: they lie one after another, and each sees its own keys alone.
+
+    It runs the newest installed iteration that takes packed sequences (from 33 on; 9.0 only).
+
+    Args:
+        q: queries of all sequences, (total_q, n_heads, d_head = 128), otherwise as of `attention`.
+        k: keys of all sequences, (total_k, n_kv_heads, d_head).
+        v: values, as k.
+        cu_seqlens_q: int32, on q's device: sequence i has the rows of q from cu_seqlens_q[i] to before
+            cu_seqlens_q[i + 1]. It begins with 0, never falls, and ends with total_q; nothing checks that, as the
+            numbers are on the device. A sequence may be empty. Rows behind the last number are not written.
+        cu_seqlens_k: the same of k and v, for as many sequences. Without keys, a sequence's rows are 0.
+        max_seqlen_q: not needed; it is there because other libraries need it.
+        max_seqlen_k: the same.
+        causal: of each sequence, aligned at its bottom right.
+        scale: as of `attention`.
+        return_lse: as of `attention`.
+        out: the tensor to write, as q, overlapping no input; None for a new contiguous tensor.
+
+    Returns:
+        `out`, or the new tensor: (total_q, n_heads, d_head) in q's dtype; with `return_lse` a pair of it and a new
+        contiguous fp32 tensor (n_heads, total_q).
+
+    Raises:
+        As `attention`.
+    """
+    _check_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, out=out)
+    _check_options(scale, causal=causal, return_lse=return_lse)
+    for name, length in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k)):
+        if length is not None and (isinstance(length, bool) or not isinstance(length, (int, torch.SymInt))):
+            _refuse(name, "an integer or None", _type_name(length))
+    device = q.device.index if q.device.type == "cuda" else None
+    library = library_name(_packed_step(device, causal))
+    config = _resolve(library, None, str(q.dtype).rpartition(".")[2], device, causal, packed=True)
+    operators: Any = getattr(torch.ops, library)
+    bounds = (cu_seqlens_q, cu_seqlens_k)
+    if out is None:
+        out, lse = operators.attention_varlen(q, k, v, *bounds, causal, scale, return_lse, config)
+    else:
+        shape = (*q.shape[1:2], *q.shape[:1])  # the operator's own check refuses other dimensions
+        lse = q.new_empty(shape, dtype=torch.float32) if return_lse else None
+        operators.attention_varlen_out(q, k, v, *bounds, out, lse, causal, scale, config)
     return (out, lse) if return_lse else out
 
 
@@ -187,6 +271,17 @@ def _check_tensors(**tensors: torch.Tensor | None) -> None:
             _refuse(name, "a tensor without a tangent (there is no forward-mode derivative)", "a dual tensor")
 
 
+def _check_options(scale: float | None, **switches: bool) -> None:
+    """Refuses a scale that is no number above 0, and switches that are not Booleans."""
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (float, int))):
+        _refuse("scale", "a number or None", _type_name(scale))
+    if scale is not None and not 0 < scale < MOST_SCALE:
+        _refuse("scale", "a finite number above 0", f"{scale:.3g}" if abs(scale) < MOST_SCALE else "one beyond fp32")
+    for name, switch in switches.items():
+        if not isinstance(switch, bool):
+            _refuse(name, "True or False", _type_name(switch))
+
+
 def _refuse(argument: str, expected: str, found: str, hint: str | None = None) -> NoReturn:
     """Raises the error about an argument; torch.compile calls this function and quotes its line."""
     raise FlashladderError(f"bad argument {argument}", expected=expected, found=found, hint=hint)
@@ -203,7 +298,14 @@ def _is_usual(scale: float, q: torch.Tensor) -> bool:
     return q.dim() > 0 and scale > 0 and abs(float(scale) * float(scale) * q.shape[-1] - 1) < ROUNDING
 
 
-def _resolve(library: str, short_form: str | None, dtype: str, device: int | None, causal: bool = False) -> str:
+def _resolve(
+    library: str,
+    short_form: str | None,
+    dtype: str,
+    device: int | None,
+    causal: bool = False,
+    packed: bool = False,
+) -> str:
     """The short form of the configuration to run, which is built.
 
     Empty if no kernel has q's dtype (the operator's own check then names the argument) or if q has no memory.
@@ -214,7 +316,7 @@ def _resolve(library: str, short_form: str | None, dtype: str, device: int | Non
         gpu = _gpu(device)
         if known is None or gpu is None:
             return ""
-        wanted = _tuned(number, known, *gpu, "causal" if causal else "none")
+        wanted = _tuned(number, known, *gpu, "causal" if causal else "none", packed=packed)
     else:
         wanted = KernelConfig.parse(short_form).short_form()
     if wanted not in built:
@@ -250,6 +352,11 @@ def _general_steps(device: int | None, causal: bool) -> tuple[tuple[int, int], .
     return (_measured(gpu) if causal else ()) or ((1, newest),)
 
 
+def _packed_step(device: int | None, causal: bool) -> int:
+    """The newest installed step for packed sequences on this GPU; None: on any."""
+    return _general_step_on((_gpu(device) or (None, None))[1], "causal" if causal else "none", packed=True)
+
+
 @cache
 def _measured(gpu: str | None) -> tuple[tuple[int, int], ...]:
     """The measured choice with a causal mask, empty if one of its steps is not installed."""
@@ -264,6 +371,7 @@ _mark_constant: Any = torch.compiler.assume_constant_result
 _mark_constant(_resolve)
 _mark_constant(_steps_on)
 _mark_constant(_general_steps)
+_mark_constant(_packed_step)
 _mark_constant(_refuse)
 
 
@@ -302,13 +410,13 @@ def _gpu(device: int | None) -> tuple[str, str] | None:
 
 
 @cache
-def _tuned(iteration: int, dtype: str, gpu: str, arch: str, mask: Mask = "none") -> str:
+def _tuned(iteration: int, dtype: str, gpu: str, arch: str, mask: Mask = "none", *, packed: bool = False) -> str:
     """The short form that iterations/*.yaml gives for a GPU (`configs_for`)."""
     from flashladder.ladder.gpus import configs_for, gpu_key
     from flashladder.ladder.iteration import load_iteration
 
     config = load_iteration(iteration).configs[configs_for(gpu_key(gpu), arch)]
-    return str(config.with_dtype(dtype).with_mask(mask))
+    return str(config.with_dtype(dtype).with_mask(mask).with_packed(packed))
 
 
 @cache
@@ -323,13 +431,15 @@ def _installed_choices(gpu: str | None, arch: str | None) -> tuple[tuple[int, in
 
 
 @cache
-def _general_step_on(arch: str | None, mask: Mask) -> int:
-    """As `_general_step`, by architecture and mask."""
+def _general_step_on(arch: str | None, mask: Mask, *, packed: bool = False) -> int:
+    """As `_general_step`, by architecture and mask; `packed`: for packed sequences."""
     from flashladder.ladder.iteration import load_all
 
     able = [step for step in load_all() if step.family.general(step.parts) and mask in step.family.masks(step.parts)]
+    able = [step for step in able if step.family.packs(step.parts)] if packed else able
     here = [step.number for step in able if arch is None or step.family.runs_on(arch)]
     what = "a causal mask" if mask == "causal" else "different lengths or heads, a scale or a log-sum-exp"
+    what = "packed sequences" if packed else what
     if not here:
         needs = " or ".join(dict.fromkeys(step.family.needs for step in able))
         raise FlashladderError(f"no kernel computes attention with {what} on this GPU", expected=needs, found=arch)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import warnings
 
 from flashladder.arguments import Parser
-from flashladder.cases.inputs import Tensors, torch_dtype
+from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.cases.reference import Run
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import load_json, write_atomic
@@ -50,7 +50,10 @@ _C = r"(?:cute::)?C<(?:\(int\))?(\d+)>"
 _FA3_TILE = re.compile(rf"CollectiveMainloopFwdSm90<.*?tuple<.*?tuple<{_C}, *{_C},")
 _KNOB = re.compile(r"_(\d+x\d+x\d+)_")  # in cuDNN's kernel names: rows of a warp group's product, keys, d_head
 
-Forward = Callable[..., Any]  # of (q, k, v, causal=False): (B, S, H, D), K and V with perhaps fewer heads; returns O
+# Of (q, k, v, causal=False): (B, S, H, D), K and V with perhaps fewer heads; returns O. Of packed sequences, which are
+# one sample, also of `bounds` (`Tensors.bounds`) and `longest`, the most queries and keys of one.
+Forward = Callable[..., Any]
+PACKED_ARGUMENTS = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k")  # of flash_attn_varlen_func
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def kernel_subject(iteration: int, config: KernelConfig, run: Run, variant: str 
     """A kernel of the ladder, or an ablation of one: `run(q, k, v, out, short_form)`."""
     form = config.short_form()
     key = kernel_key(iteration, form, variant)
-    return Subject(key, config.dtype, lambda tensors: run(tensors.q, tensors.k, tensors.v, tensors.out, form))
+    return Subject(key, config.dtype, lambda one: run(one.q, one.k, one.v, one.out, form, **one.packing))
 
 
 @dataclass(frozen=True)
@@ -91,12 +94,24 @@ class Backend:
     marks: str  # a pattern that matches only names of its kernels
 
 
-def reference_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False) -> torch.Tensor:
+def reference_forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    bounds: Sequence[torch.Tensor] = (),
+    longest: tuple[int, int] = (0, 0),
+) -> torch.Tensor:
     """FA2 forward on (B, S, H, D) tensors, as torch ships it; it takes fewer heads of K and V as they are."""
     import torch
 
     fa2 = torch.ops.aten._flash_attention_forward  # noqa: SLF001 - torch exposes FA2 itself under no public name
-    result: torch.Tensor = fa2(q, k, v, None, None, q.shape[1], k.shape[1], 0.0, causal, False)[0]
+    result: torch.Tensor
+    if bounds:
+        result = fa2(q[0], k[0], v[0], *bounds, *longest, 0.0, causal, False)[0][None]
+    else:
+        result = fa2(q, k, v, None, None, q.shape[1], k.shape[1], 0.0, causal, False)[0]
     return result
 
 
@@ -105,7 +120,7 @@ def unaligned(problem: Problem) -> str:
 
     With other lengths, torch aligns a causal mask at the top left, other libraries and the kernels at the bottom right.
     """
-    if problem.mask == "none" or problem.kv_len == problem.seq_len:
+    if problem.mask == "none" or (problem.kv_len == problem.seq_len and problem.kv_lengths == problem.lengths):
         return ""
     expected = f"expected kv_len {problem.seq_len}, found {problem.kv_len}"
     return f"with unequal lengths a {problem.mask} mask is another one in torch: {expected}"
@@ -115,7 +130,9 @@ def on_problem(forward: Forward, problem: Problem) -> Forward:
     """The reference's function of (q, k, v) on a problem; `FlashladderError` if its mask is not the kernels'."""
     if why := unaligned(problem):
         raise FlashladderError(why, hint="leave the mask out, or take equal lengths")
-    return partial(forward, causal=True) if problem.mask == "causal" else forward
+    causal = {"causal": True} if problem.mask == "causal" else {}
+    longest = {"longest": (max(problem.lengths), max(problem.kv_lengths))} if problem.is_packed else {}
+    return partial(forward, **causal, **longest) if causal or longest else forward
 
 
 def _cudnn() -> Forward:
@@ -123,7 +140,12 @@ def _cudnn() -> Forward:
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
-    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False) -> torch.Tensor:
+    def forward(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, bounds: Any = (), longest: Any = ()
+    ) -> torch.Tensor:
+        if bounds:
+            # torch 2.11 hands them to cuDNN 9.19, whose kernel took 26 times as long as FA3's and then read wild addresses
+            raise FlashladderError("torch has no sound way to cuDNN for packed sequences")
         grouped = q.shape[2] != k.shape[2]
         q, k, v = (one.transpose(1, 2) for one in (q, k, v))
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
@@ -134,14 +156,27 @@ def _cudnn() -> Forward:
 
 
 def _package(module: str, version: str | Callable[[], str], tile: Callable[..., str | None], marks: str) -> Backend:
-    """The function `flash_attn_func` of an optional package; it returns O, or a tuple of O and the log sums."""
+    """The functions of an optional package; they return O, or a tuple of O and the log sums."""
 
     def load() -> Forward:
-        attention = importlib.import_module(module).flash_attn_func
+        package = importlib.import_module(module)
 
-        def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False) -> Any:
-            found = attention(q, k, v, causal=causal)
-            return found[0] if isinstance(found, tuple | list) else found
+        def forward(
+            q: torch.Tensor,
+            k: torch.Tensor,
+            v: torch.Tensor,
+            *,
+            causal: bool = False,
+            bounds: Any = (),
+            longest: Any = (),
+        ) -> Any:
+            if bounds:
+                of_packed = dict(zip(PACKED_ARGUMENTS, (*bounds, *longest), strict=True))
+                found = package.flash_attn_varlen_func(q[0], k[0], v[0], **of_packed, causal=causal)
+            else:
+                found = package.flash_attn_func(q, k, v, causal=causal)
+            out = found[0] if isinstance(found, tuple | list) else found
+            return out[None] if bounds else out
 
         return forward
 
@@ -208,7 +243,8 @@ def lacking(name: str, dtype: str, problem: Problem = PROBE) -> str | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns once per reason why a backend refuses
             forward = on_problem(BACKENDS[name].forward(), problem)
-            finite = bool(forward(*probe(dtype, problem)).isfinite().all())  # waits for the GPU
+            made = probe(dtype, problem)
+            finite = bool(forward(made.q, made.k, made.v, **made.packing).isfinite().all())  # waits for the GPU
     except ImportError as error:
         return f"{name}: not installed ({_line(error)})" + (f": {INSTALL[name]}" if name in INSTALL else "")
     except Exception as error:  # noqa: BLE001 - libraries and compilers raise anything; leave the reference out
@@ -216,16 +252,15 @@ def lacking(name: str, dtype: str, problem: Problem = PROBE) -> str | None:
     return None if finite else f"{name}: its output in {dtype} on this GPU is not finite"
 
 
-def probe(dtype: str, problem: Problem = PROBE) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Q, K and V of a problem, N(0, 1) on the GPU."""
-    import torch
-
-    made = partial(torch.randn, device="cuda", dtype=torch_dtype(dtype))
-    return made(problem.q_shape), made(problem.kv_shape), made(problem.kv_shape)
+def probe(dtype: str, problem: Problem = PROBE) -> Tensors:
+    """Tensors of a problem, N(0, 1) on the GPU."""
+    return make_tensors(Case("probe", problem), dtype, "cuda")
 
 
 def like(problem: Problem) -> Problem:
     """The `PROBE` with the heads, the mask and the kv_len of a problem: libraries choose their kernels by these."""
+    if problem.is_packed:
+        return problem
     own = {name: getattr(problem, name) for name in ("n_heads", "n_kv_heads", "mask")}
     keys = PROBE.kv_len if problem.kv_len == problem.seq_len else problem.kv_len
     return Problem(**{**PROBE.model_dump(), **own, "kv_len": keys}) if problem.kind else PROBE
@@ -244,7 +279,7 @@ def reference_subject(name: str, dtype: str, problem: Problem = PROBE) -> Subjec
         FlashladderError: its mask is not the kernels'.
     """
     forward = on_problem(BACKENDS[name].forward(), problem)
-    return Subject(name, dtype, lambda tensors: forward(tensors.q, tensors.k, tensors.v), returns=True)
+    return Subject(name, dtype, lambda one: forward(one.q, one.k, one.v, **one.packing), returns=True)
 
 
 def arms(names: Sequence[str], dtypes: Sequence[str] = DTYPES, problem: Problem = PROBE) -> Arms:
@@ -287,12 +322,12 @@ def seen_kernel(dtype: str, name: str, problem: Problem) -> str | None:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    inputs = probe(dtype, problem)
-    forward = on_problem(BACKENDS[name].forward(), problem)
-    forward(*inputs)
+    made = probe(dtype, problem)
+    forward = partial(on_problem(BACKENDS[name].forward(), problem), made.q, made.k, made.v, **made.packing)
+    forward()
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as seen:
-        forward(*inputs)
+        forward()
         torch.cuda.synchronize()
     return longest_kernel(seen.events())
 

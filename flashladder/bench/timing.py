@@ -159,7 +159,7 @@ def prepare(dtype: str, shape: Problem, plan: Plan, device: str = "cuda", *, fir
     """Draws `plan.input_sets` sets of N(0, 1) inputs on `device` and computes the reference of the first."""
     seeds = tuple(first_seed + shape.seq_len + index for index in range(plan.input_sets))
     sets = tuple(make_tensors(Case(f"inputs {seed}", shape, seed=seed), dtype, device) for seed in seeds)
-    return Prepared(dtype, shape, seeds, sets, expect(sets[0], dtype, choose_slices(shape, seeds[0], 2), shape.mask))
+    return Prepared(dtype, shape, seeds, sets, expect(sets[0], dtype, choose_slices(shape, seeds[0], 2), shape))
 
 
 def flush_bytes(l2_bytes: int) -> int:
@@ -225,7 +225,7 @@ def bench_group(
     before = {subject.key: checked(subject) for subject in subjects}
     about("")
     good = [subject for subject in subjects if before[subject.key][0].ok]
-    fa2 = Arm("FA2", lambda i: fa2_forward(sets[i].q, sets[i].k, sets[i].v))
+    fa2 = Arm("FA2", lambda i: fa2_forward(sets[i].q, sets[i].k, sets[i].v, **sets[i].packing))
     arms = [*([Arm(A_A, fa2.launch)] if a_a else []), *map(arm, good)]
     warmed = warm_up(hardware, fa2, least_s=warm_up_s) if arms else 0.0
     blocks, pairs = time_pairs(hardware, fa2, arms, plan, progress) if arms else ((), {})

@@ -202,9 +202,9 @@ def table_source(
         kernels: at least one, each configuration once.
         arches: the architectures of the machine code, such as ``("sm_80", "sm_90")``; error messages name them.
         row_stride: elements from one position to the next that the kernels are built for; 0 for any.
-        tuned: the configuration, of any dtype and mask, that runs from a compute capability (90 for 9.0) on if the
-            call names none. If it is not among `kernels`, and below all capabilities, the first one of the dtype and
-            mask runs.
+        tuned: the configuration, of any dtype, mask and packing, that runs from a compute capability (90 for 9.0) on if
+            the call names none. If it is not among `kernels`, and below all capabilities, the first one of the dtype,
+            mask and packing runs.
     """
     tuned = tuned or {}
     capability = 10 * family.least_capability[0] + family.least_capability[1]
@@ -216,15 +216,15 @@ def table_source(
             f'    {{"{config.short_form()}", "{config.dtype}", {config.B_r}, {config.B_c}, {config.d_head}, '
             f"{config.n_threads}, {config.smem_bytes}, {capability}, {row_stride}, flashladder_fatbin_{index}, "
             f"{alone}, {int(not config.multiples)}, {max_row_stride}, {int(config.is_general)}, "
-            f"{int(config.mask == 'causal')}, {int(_is_flat(family, config))}, "
+            f"{int(config.mask == 'causal')}, {int(config.is_packed)}, {int(_is_flat(family, config))}, "
             f"{{{', '.join(map(str, own or (0,)))}}}}},"
         )
     places = {config: index for index, (config, _, _) in enumerate(kernels)}
-    first = {(config.dtype, config.mask): places[config] for config in reversed(places)}
+    first = {(config.dtype, config.mask, config.is_packed): places[config] for config in reversed(places)}
     defaults = list[str]()
-    for dtype, mask in dict.fromkeys((config.dtype, config.mask) for config in places):
-        other = first[dtype, mask]
-        chosen = {at: places.get(tuned[at].with_dtype(dtype).with_mask(mask), other) for at in sorted(tuned)}
+    for (dtype, mask, packed), other in reversed(first.items()):
+        wanted = {at: tuned[at].with_dtype(dtype).with_mask(mask).with_packed(packed) for at in sorted(tuned)}
+        chosen = {at: places.get(config, other) for at, config in wanted.items()}
         defaults += [f"{{{start}, {index}}}" for start, index in ({0: other} | chosen).items()]
     named = ", ".join(sorted(arches, key=lambda arch: (len(arch), arch)))
     body = "\n".join(rows)

@@ -269,15 +269,19 @@ class Installed:
 
 
 def launcher(operators: Any) -> Callable[..., object]:
-    """The function that launches the kernels of a wheel: ``run(q, k, v, out, short_form, lse=None)``.
+    """The function that launches the kernels of a wheel: ``run(q, k, v, out, short_form, lse=None, bounds=())``.
 
     `operators` is the wheel's namespace in ``torch.ops``. Kernels of general problems have an operator of their own,
     which also takes `lse`, fp32 (batch, n_heads, seq_len), for the log-sum-exp; ValueError if another kernel gets one.
+    Kernels of packed sequences take one sample, and the two `bounds` of its sequences (`Problem.bounds`), int32.
     """
     parsed = cache(KernelConfig.parse)  # this runs before every launch that is timed
 
-    def run(q: Any, k: Any, v: Any, out: Any, short_form: str, lse: Any = None) -> object:
+    def run(q: Any, k: Any, v: Any, out: Any, short_form: str, lse: Any = None, bounds: Sequence[Any] = ()) -> object:
         config = parsed(short_form)
+        if config.is_packed:
+            found = (q[0], k[0], v[0], *bounds, out[0], None if lse is None else lse[0])
+            return operators.attention_varlen_out(*found, config.mask == "causal", None, short_form)
         if getattr(config, "general", False):
             return operators.attention_out(q, k, v, out, lse, config.mask == "causal", None, short_form)
         if lse is not None:

@@ -4,6 +4,7 @@
     >>> torch.ops.flashladder_16.forward(q, k, v)                           # (batch, seq_len, n_heads, d_head)
     >>> torch.ops.flashladder_16.forward_out(q, k, v, out, config="(FP16, 128, 64, 64, 4): ...")
     >>> torch.ops.flashladder_31.attention(q, k, v, causal=True)            # (out, lse), see flashladder.attention
+    >>> torch.ops.flashladder_33.attention_varlen(q, k, v, cu_q, cu_k)      # the same of packed sequences
     >>> flashladder_16.configurations()
 
 Without `config` the configuration tuned for q's GPU runs, by its compute capability.
@@ -77,6 +78,41 @@ def _attention_out_fake(
     _check(tensors, config, causal, scale, lse is not None, out_given=True, any_shape=True)
 
 
+def _attention_varlen_fake(  # noqa: PLR0917 - the order of the operator
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
+    config: str = "",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `_attention_fake`, for packed sequences (rows, n_heads, d_head)."""
+    out = q.new_empty(q.shape)
+    tensors = (q, k, v, out, cu_seqlens_q, cu_seqlens_k)
+    _check(tensors, config, causal, scale, return_lse, out_given=False, any_shape=True, packed=True)
+    return out, q.new_empty((q.shape[1], q.shape[0]) if return_lse else (0,), dtype=torch.float32)
+
+
+def _attention_varlen_out_fake(  # noqa: PLR0917 - as above
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor | None,
+    causal: bool = False,
+    scale: float | None = None,
+    config: str = "",
+) -> None:
+    """`attention_varlen_out` returns nothing: it writes to `out`, and to `lse` if that is given."""
+    tensors = (q, k, v, out, cu_seqlens_q, cu_seqlens_k, *([] if lse is None else [lse]))
+    _check(tensors, config, causal, scale, lse is not None, out_given=True, any_shape=True, packed=True)
+
+
 def _check(
     tensors: tuple[torch.Tensor, ...],
     config: str,
@@ -86,11 +122,13 @@ def _check(
     *,
     out_given: bool,
     any_shape: bool = False,
+    packed: bool = False,
 ) -> None:
     """The operator's own check of its arguments, on the shapes and strides of tensors that have no memory.
 
-    `tensors` are q, k, v, out and, if the caller gives it, lse. A symbolic dimension counts with its value in this
-    trace, without a guard: the operator checks again when it runs. If a symbol has no value yet, nothing is checked.
+    `tensors` are q, k, v, out, if sequences are packed their bounds, and lse if the caller gives it. A symbolic
+    dimension counts with its value in this trace, without a guard: the operator checks again when it runs. If a
+    symbol has no value yet, nothing is checked.
 
     Raises:
         ValueError: an argument breaks the kernel's contract, in the words of the operator.
@@ -119,6 +157,7 @@ def _check(
         causal,
         scale,
         wants_lse,
+        packed,
     )
 
 
@@ -148,6 +187,8 @@ def _load() -> None:
     torch.library.register_fake(f"{NAMESPACE}::forward_out", _forward_out_fake)
     torch.library.register_fake(f"{NAMESPACE}::attention", _attention_fake)
     torch.library.register_fake(f"{NAMESPACE}::attention_out", _attention_out_fake)
+    torch.library.register_fake(f"{NAMESPACE}::attention_varlen", _attention_varlen_fake)
+    torch.library.register_fake(f"{NAMESPACE}::attention_varlen_out", _attention_varlen_out_fake)
 
 
 if NAMESPACE != "wheel_template":  # in the checkout this file is only the template

@@ -54,6 +54,22 @@ GENERAL = (
 )
 EMULATED_GENERAL = ((1, 1), (17, 300), (129, 127), (300, 129), (260, 385), (1, 513), (385, 17))
 PROVEN_GENERAL = ((150, 300),)
+# Packed sequences: queries of each, and keys where they are others.
+PackedLengths = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+PACKED: PackedLengths = (
+    ((1, 17, 127, 128, 129, 1000, 4097), ()),
+    ((1000, 0, 1, 129, 300, 64, 0), (129, 40, 1000, 0, 17, 64, 0)),
+    ((513,), ()),
+    (tuple(range(1, 71)), ()),
+    ((2, 3) * 40, (300, 1) * 40),
+    ((8192, 128, 2048, 640, 333), ()),
+)
+EMULATED_PACKED: PackedLengths = (
+    ((1, 129, 300, 17), ()),
+    ((130, 0, 1, 70, 9), (5, 40, 200, 0, 300)),
+    ((3, 1) * 20, (150, 2) * 20),
+)
+PROVEN_PACKED: PackedLengths = (((150, 1, 0, 300, 20), (300, 17, 40, 129, 0)),)
 GROUPS = ((1, 1), (5, 1), (8, 2), (33, 11))  # heads of Q, and of K and V
 KINDS = ("normal", "rising", "falling", "overtaken before the last keys", "equal", "large logits")  # of their inputs
 BLOCK = 64  # keys per KV block of most kernels; the others take a divisor
@@ -87,6 +103,12 @@ class Tensors:
     out: torch.Tensor
     out_base: torch.Tensor
     lse: torch.Tensor  # (batch, n_heads, seq_len), fp32; only kernels of general problems write it
+    bounds: tuple[torch.Tensor, ...] = ()  # of packed sequences: where each begins in Q, and in K and V, int32
+
+    @property
+    def packing(self) -> dict[str, Any]:
+        """What a kernel or a library gets besides Q, K, V and O."""
+        return {"bounds": self.bounds} if self.bounds else {}
 
     @property
     def poisoned(self) -> torch.Tensor:
@@ -221,12 +243,13 @@ def make_tensors(case: Case, dtype: str, device: str) -> Tensors:
         view.copy_(torch.randn(view.shape, generator=generator, device=device, dtype=element))
     views[0].mul_(case.scale)
     group = shape.n_heads // shape.n_kv_heads
-    for number in range(shape.batch * shape.n_kv_heads):
-        b, h = divmod(number, shape.n_kv_heads)
-        q, k, v = (view[b, :, head] for view, head in zip(views, (h * group, h, h), strict=False))
-        CONTENTS[case.contents[number % len(case.contents)]](Slice(q, k, v, generator))
+    parts = product(range(shape.batch), range(shape.n_kv_heads), shape.sequences)
+    for number, (b, h, (rows, keys)) in enumerate(parts):
+        q, k, v = (views[i][b, own, head] for i, own, head in ((0, rows, h * group), (1, keys, h), (2, keys, h)))
+        if k.numel():  # a packed sequence may have no keys
+            CONTENTS[case.contents[number % len(case.contents)]](Slice(q, k, v, generator))
         for other in range(1, group):  # rows of its own, which see the same keys
-            views[0][b, :, h * group + other] = q.roll(other, 0)
+            views[0][b, rows, h * group + other] = q.roll(other, 0)
     around = buffers[places[-1].buffer]
     if case.view in FAR:
         start = places[-1].offset - shape.d_head // SLOT
@@ -234,7 +257,9 @@ def make_tensors(case: Case, dtype: str, device: str) -> Tensors:
     if case.expanded:
         views[1], views[2] = views[1][:, :, :1].expand(sizes[1]), views[2][:1].expand(sizes[2])
     lse = torch.empty(shape.batch, shape.n_heads, shape.seq_len, device=device)
-    tensors = Tensors(views[0], views[1], views[2], views[3], around, lse)
+    bounds = shape.bounds if shape.is_packed else ()
+    places_of = tuple(torch.tensor(one, dtype=torch.int32, device=device) for one in bounds)
+    tensors = Tensors(views[0], views[1], views[2], views[3], around, lse, places_of)
     tensors.poison()
     return tensors
 
@@ -499,6 +524,8 @@ def _case(name: str, batch: int, seq_len: int, heads: int = N_HEADS, view: View 
 
 def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
     """Every case of a configuration; with `quick` lengths up to 1024 at batch 2 instead of the whole grid."""
+    if config.is_packed:
+        return packed_cases(config, PACKED[:3] if quick else PACKED, GROUPS)
     tile = max(config.B_r, config.B_c)
     heavy = (256, 512, 1024) if config.heavy_rows else ()
     lengths = (512, 1024) if quick else SEQ_LENS
@@ -533,6 +560,29 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
 def masked(cases: Iterable[Case], config: KernelConfig) -> tuple[Case, ...]:
     """The cases with the mask of a kernel."""
     return tuple(replace(one, shape=one.shape.varied(mask=config.mask)) for one in cases)
+
+
+def packed_cases(
+    config: KernelConfig,
+    lengths: PackedLengths,
+    groups: Sequence[tuple[int, int]],
+    **other: Any,
+) -> tuple[Case, ...]:
+    """For kernels of packed sequences: each list of lengths with each pair of head counts, and two kinds of inputs."""
+    found = []
+    for number, ((queries, keys), (heads, kv_heads)) in enumerate(product(lengths, groups)):
+        sizes = {"n_heads": heads, "n_kv_heads": kv_heads, "d_head": D_HEAD, "mask": config.mask}
+        shape = Problem.packing(queries, keys or None, **sizes)
+        kinds = [KINDS[(number + more) % len(KINDS)] for more in (0, 1 + number // len(KINDS) % (len(KINDS) - 1))]
+        for kind in kinds:
+            scale, contents = (LARGE_LOGITS, "normal") if kind == "large logits" else (1.0, kind)
+            name = f"{kind} packed {len(queries)} of {shape.seq_len}:{shape.kv_len}x{heads}:{kv_heads}"
+            view: View = ("contiguous", "mixed", "packed", "transposed")[number % 4]
+            turn = number // 4 % 4 if view == "mixed" else 0
+            view = "contiguous" if view == "packed" and (keys or heads != kv_heads) else view  # of one shape
+            case = Case(name, shape, view, scale=scale, seed=number, turn=turn, contents=(contents, "normal"), **other)
+            found.append(case)
+    return tuple(found)
 
 
 def general_cases(
@@ -581,6 +631,9 @@ def emulator_cases(config: KernelConfig, row_stride: int = 0, *, quick: bool = F
         quick: one length and one refusal. A kernel that takes any length also gets one that no block size divides, and
             one that only some block sizes divide.
     """
+    if config.is_packed:
+        lists = EMULATED_PACKED[:1] if quick else EMULATED_PACKED
+        return packed_cases(config, lists, GROUPS[2:3] if quick else GROUPS[1:3], repeats=1)
     tile = max(config.B_r, config.B_c)
     fixed = row_stride == FULL_HEADS * D_HEAD
     case = partial(_case, view="head_slice" if fixed else "contiguous", repeats=1)
@@ -638,6 +691,8 @@ def proof_cases(config: KernelConfig, row_stride: int = 0) -> tuple[Case, ...]:
     Two samples with four heads have three row tiles each, the last one ragged if the kernel takes any length, and at
     least three KV blocks. Q, K, V and O have strides of their own, and each head has other contents.
     """
+    if config.is_packed:
+        return packed_cases(config, PROVEN_PACKED, ((2, 1),), repeats=1)[:1]
     length = max(config.B_r, config.B_c) * 3 - (0 if config.multiples else 7)
     view: View = "mixed_slots" if row_stride == FULL_HEADS * D_HEAD else "mixed"
     few = [_case("few tiles", *shape, repeats=1) for shape in config.few_tiles[:1]]

@@ -72,7 +72,7 @@ class References:
         """The reference of this case."""
         if (case, dtype) not in self.known:
             slices = compared_slices(case.shape, case.seed)
-            self.known[case, dtype] = expect(tensors, dtype, slices, case.shape.mask)
+            self.known[case, dtype] = expect(tensors, dtype, slices, case.shape)
         return self.known[case, dtype]
 
 
@@ -142,6 +142,8 @@ def attention_torch16(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: M
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
+    if not k.shape[1]:  # a packed sequence without keys
+        return torch.zeros_like(q)
     causal, rows, more = mask == "causal", q.shape[1], k.shape[1] - q.shape[1]
     if causal:
         q = torch.cat((q.new_zeros(q.shape[0], max(more, 0), q.shape[2]), q[:, max(-more, 0) :]), dim=1)
@@ -151,7 +153,7 @@ def attention_torch16(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: M
     return torch.cat((found.new_zeros(found.shape[0], max(-more, 0), found.shape[2]), found), dim=1)[:, -rows:]
 
 
-def expect(tensors: Tensors, dtype: str, slices: tuple[tuple[int, int], ...], mask: Mask = "none") -> Expected:
+def expect(tensors: Tensors, dtype: str, slices: tuple[tuple[int, int], ...], shape: Problem) -> Expected:
     """Computes the reference on `slices` and the errors that it allows.
 
     Raises:
@@ -162,8 +164,12 @@ def expect(tensors: Tensors, dtype: str, slices: tuple[tuple[int, int], ...], ma
     roundoff = UNIT_ROUNDOFF[dtype]
     group = tensors.q.shape[2] // tensors.k.shape[2]
     q, k, v = gather(tensors.q, slices), gather(tensors.k, slices, group), gather(tensors.v, slices, group)
-    exact, lse = attention_fp64(q, k, v, mask)
-    error = (attention_torch16(q, k, v, mask).double() - exact).abs().amax(dim=(1, 2))
+    full = [(rows, keys) for rows, keys in shape.sequences if rows.start < rows.stop]
+    parts = [(q[:, rows], k[:, keys], v[:, keys], shape.mask) for rows, keys in full]
+    outputs, sums = zip(*(attention_fp64(*one) for one in parts), strict=True)
+    exact, lse = torch.cat(outputs, dim=1), torch.cat(sums, dim=1)
+    torchs = torch.cat([attention_torch16(*one) for one in parts], dim=1)
+    error = (torchs.double() - exact).abs().amax(dim=(1, 2))
     largest = exact.abs().amax(dim=(1, 2))
     constant = (v == v[:, :1]).all(dim=2).all(dim=1)
     if not bool((error.isfinite() | constant).all()):
@@ -299,7 +305,8 @@ def _launch(subject: Subject, tensors: Tensors) -> None:
     import torch
 
     more = {"lse": tensors.lse} if subject.config.is_general else {}
-    subject.run(tensors.q, tensors.k, tensors.v, tensors.out, subject.config.short_form(), **more)
+    form = subject.config.short_form()
+    subject.run(tensors.q, tensors.k, tensors.v, tensors.out, form, **more, **tensors.packing)
     if tensors.out.is_cuda:
         torch.cuda.synchronize()  # raises an illegal access here, not in a later call
 

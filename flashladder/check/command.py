@@ -196,7 +196,7 @@ def emulated_run(iteration: Iteration, *, already_watched: Collection[str] = ())
 
     def run(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str,
-        lse: torch.Tensor | None = None,
+        lse: torch.Tensor | None = None, bounds: Sequence[torch.Tensor] = (),
     ) -> None:  # fmt: skip
         config = KernelConfig.parse(short_form)
         kernel = kernel_of(iteration, config)
@@ -213,9 +213,9 @@ def emulated_run(iteration: Iteration, *, already_watched: Collection[str] = ())
         longest[short_form, ctas_per_tile] = max(blocks, known)
         try:
             multiprocessors = max(FEW, -(-tiles // MOST_TILES)) if ctas_per_tile == 1 else MULTIPROCESSORS
-            sums = None if lse is None else lse.numpy()
+            sums, places = None if lse is None else lse.numpy(), [one.numpy() for one in bounds]
             forward(
-                iteration, config, tensors, lse=sums, kernel=kernel, observers=observers,
+                iteration, config, tensors, lse=sums, bounds=places, kernel=kernel, observers=observers,
                 multiprocessors=multiprocessors,
             )  # fmt: skip
         except failures() as error:

@@ -41,7 +41,7 @@ from flashladder.check.command import rule_digest
 from flashladder.columns import after, table
 from flashladder.errors import CheckFailed, FlashladderError, first_line, one_line_errors
 from flashladder.gpu.device import Device, origin
-from flashladder.ladder.config import D_HEAD
+from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import Dtype
 from flashladder.problem import Mask, Problem
@@ -77,6 +77,18 @@ SMALL_SHAPES, LONG_SHAPES = (
     tuple(Problem(batch=batch, seq_len=seq_len, n_heads=heads, d_head=D_HEAD) for batch, seq_len, heads in sizes)
     for sizes in (SMALL_SIZES, LONG_SIZES)
 )
+
+
+def shapes_for(config: KernelConfig, shapes: Sequence[Problem]) -> list[Problem]:
+    """Shapes with the mask of a kernel. Kernels of packed sequences get samples as sequences, and short ones."""
+    if not config.is_packed:
+        return [one.varied(mask=config.mask) for one in shapes]
+    return [
+        Problem.packing(
+            [*[one.seq_len] * one.batch, 1, 0, 77], n_heads=one.n_heads, d_head=one.d_head, mask=config.mask
+        )
+        for one in shapes
+    ]
 
 
 def described(shape: Problem) -> str:
@@ -221,7 +233,7 @@ def hammer(subject: Subject, shape: Problem, launches: int, gpu: Gpu) -> Hammere
 
     def launch(times: int = 1) -> None:
         for _ in range(times):
-            subject.run(tensors.q, tensors.k, tensors.v, tensors.out, form)
+            subject.run(tensors.q, tensors.k, tensors.v, tensors.out, form, **tensors.packing)
 
     what, start = f"{subject.key} at {described(shape)}", time.monotonic()
     with gpu.time_limit(CHUNK_S, f"{what}, first launch"):
@@ -291,7 +303,7 @@ def run_large(subject: Subject, shape: Problem, gpu: Gpu) -> FarRows:
             tensors.poison()
             gpu.wait()
             start = time.monotonic()
-            subject.run(tensors.q, tensors.k, tensors.v, tensors.out, config.short_form())
+            subject.run(tensors.q, tensors.k, tensors.v, tensors.out, config.short_form(), **tensors.packing)
             gpu.wait()
             took.append(max(time.monotonic() - start, 1e-9))
             # one sample at a time, because a mask of all of O may not fit
@@ -398,7 +410,7 @@ class Soak:
         """Part `launches`: `options.launches` launches of a kernel, shared by all small shapes."""
         done = {one.shape: one.launches for one in self.result.hammered if one.kernel == subject.key}
         each = -(-options.launches // len(SMALL_SHAPES))
-        for shape in (one.varied(mask=subject.config.mask) for one in SMALL_SHAPES):
+        for shape in shapes_for(subject.config, SMALL_SHAPES):
             if shape in done:
                 self.require_enough(subject, "launches of a shape", done[shape], each)
             else:
@@ -407,7 +419,7 @@ class Soak:
     def far(self, subject: Subject, _: argparse.Namespace) -> None:
         """Part `far`: all long and large shapes that a kernel supports."""
         done = {one.shape for one in self.result.far if one.kernel == subject.key}
-        for shape in (one.varied(mask=subject.config.mask) for one in LONG_SHAPES):
+        for shape in shapes_for(subject.config, LONG_SHAPES):
             if shape not in done and not subject.config.refuses(shape):
                 self.keep(far=run_large(subject, shape, self.gpu))
 

@@ -100,6 +100,7 @@ def forward(
     tensors: tuple[Array, Array, Array, Array],
     *,
     lse: Array | None = None,
+    bounds: Sequence[Array] = (),
     kernel: ptxemu.Kernel | None = None,
     observers: Sequence[Observer] = (),
     memory_budget: int = MEMORY_BUDGET,
@@ -115,6 +116,7 @@ def forward(
         config: one of its configurations; decides the dtype.
         tensors: Q, K, V and O; all of one shape, except for kernels of general problems.
         lse: where these write the log-sum-exp, fp32 (batch, n_heads, seq_len); None: nowhere.
+        bounds: of packed sequences, the rows of Q and of K at which each begins, and the end, int32.
         kernel: another kernel with the same parameters (a mutant), instead of the iteration's own.
         observers: counters, race detector.
         memory_budget: bytes of a slice, see `ptxemu.Kernel.launch`.
@@ -128,7 +130,7 @@ def forward(
         EmulationError: the kernel does something it may not.
     """
     require(iteration, config, tensors)
-    launch = iteration.family.launch(config, tensors, multiprocessors, lse)
+    launch = iteration.family.launch(config, tensors, multiprocessors, lse, bounds)
     return (kernel or kernel_of(iteration, config)).launch(
         launch.ctas(multiprocessors),
         launch.block,
@@ -154,8 +156,9 @@ def _argument(value: Any) -> Any:
         return tuple(map(_argument, value))
     if isinstance(value, TensorBox):
         return ptxemu.TensorMap(
-            value.tensor, MAP_DTYPES[value.dtype], value.dims, value.strides, value.box, swizzle=f"{value.swizzle}B"
-        )
+            value.tensor, MAP_DTYPES[value.dtype], value.dims, value.strides, value.box, swizzle=f"{value.swizzle}B",
+            wraps=value.wraps,
+        )  # fmt: skip
     return value
 
 

@@ -184,12 +184,24 @@ class KernelConfig(ABC):
         """The same configuration with another mask; only for kernels that have one (`Family.masks`)."""
         return self if mask == self.mask else replace(self, causal=mask == "causal")  # type: ignore[type-var]
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether it takes packed sequences, and nothing else."""
+        return bool(getattr(self, "packed", False))
+
+    def with_packed(self, packed: bool) -> Self:
+        """The same configuration for packed sequences or for samples; only for kernels of both (`Family.packs`)."""
+        return self if packed == self.is_packed else replace(self, packed=packed)  # type: ignore[type-var]
+
     def refuses(self, problem: Problem) -> str:
         """Why this kernel does not compute a problem, as one line: expected and found; empty if it does."""
         if problem.d_head != self.d_head:
             return f"expected d_head {self.d_head}, found {problem.d_head}"
         if problem.mask != self.mask:
             return f"expected mask {self.mask}, found {problem.mask}"
+        if problem.is_packed != self.is_packed:
+            kinds = ("samples of one length", "packed sequences")
+            return f"expected {kinds[self.is_packed]}, found {kinds[problem.is_packed]}"
         if not (problem.is_square or self.is_general):
             return f"expected equal lengths and head counts of Q and K, found {problem}"
         for name, size in self.multiples.items():

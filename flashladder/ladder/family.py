@@ -65,6 +65,7 @@ class TensorBox:
     strides: tuple[int, ...]  # bytes between neighbours along each axis but the first, whose elements are adjacent
     box: tuple[int, ...]  # elements along each axis that one copy moves
     swizzle: int  # bytes within which the rows of the box are permuted in shared memory
+    wraps: bool = False  # addresses count modulo 2^64; only the boxes that are copied lie in the tensor
 
 
 @dataclass(frozen=True)
@@ -211,6 +212,11 @@ class Family(ABC):
         del parts
         return ("none",)
 
+    def packs(self, parts: Any) -> bool:
+        """Whether `parts` also make kernels for packed sequences, with each mask one."""
+        del parts
+        return False
+
     def general(self, parts: Any) -> bool:
         """Whether kernels of `parts` take any lengths, head groups and scales, and give the log-sum-exp on request."""
         return bool(self.decisions(parts).get("general", (False, ""))[0])
@@ -309,11 +315,14 @@ class Family(ABC):
         """CTAs in x, y and z for tensors of `shape`, (batch, seq_len, n_heads, d_head)."""
 
     @abstractmethod
-    def launch(self, config: Any, tensors: Sequence[Any], multiprocessors: int, lse: Any = None) -> Launch:
+    def launch(
+        self, config: Any, tensors: Sequence[Any], multiprocessors: int, lse: Any = None, bounds: Sequence[Any] = ()
+    ) -> Launch:
         """The launch for Q, K, V and O: arrays (batch, seq_len, n_heads, d_head) with strides in bytes.
 
         `multiprocessors` is the GPU's number, for kernels that distribute work among them. `lse`: where kernels of
-        general problems write the log-sum-exp, fp32 (batch, n_heads, seq_len); None: nowhere.
+        general problems write the log-sum-exp, fp32 (batch, n_heads, seq_len); None: nowhere. `bounds`: for kernels of
+        packed sequences, the rows of Q and those of K and V at which each begins, and the end, int32.
         """
 
     def live_registers(self, config: Any) -> int:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+import random
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
@@ -49,6 +50,22 @@ class ShapeFile(Model):
 
     seq_len: Annotated[int, Field(gt=0, le=2**20)]
     batch: Annotated[int, Field(gt=0, le=2**16)]
+
+
+class PackedFile(Model):
+    """Lengths of packed sequences: drawn log-uniformly from a seed until they make up all tokens."""
+
+    shortest: Annotated[int, Field(gt=0)]
+    longest: Annotated[int, Field(gt=0, le=2**20)]
+    seed: Annotated[int, Field(ge=0)]
+
+    def lengths(self, tokens: int) -> tuple[int, ...]:
+        """The lengths; the last sequence has what is left of the tokens."""
+        draw, found = random.Random(self.seed), list[int]()  # noqa: S311 - lengths, nothing secret
+        while (left := tokens - sum(found)) > 0:
+            length = self.shortest * (self.longest / self.shortest) ** draw.random()
+            found.append(min(round(length), left))
+        return tuple(found)
 
 
 class ExcludeFile(Model):
@@ -99,6 +116,7 @@ class GridFile(Model):
         default=None, description="keys of a sample at every seq_len; none: as many as queries"
     )
     mask: Mask = Field(default="none", description="with one there are as many keys as queries")
+    packed: PackedFile | None = Field(default=None, description="sequences of other lengths, seq_len tokens in all")
 
 
 FOLDER = CONFIGS / "grids"
@@ -253,14 +271,24 @@ def _problems(located: Located, file: GridFile) -> list[Problem]:
     if file.mask != "none" and file.mode == "tune":
         what = "a mask in a tuning grid"
         raise located.error(("mask",), what, "none: one configuration serves with and without", file.mask)
-    heads = {"n_heads": file.n_heads, "n_kv_heads": file.n_kv_heads or file.n_heads}
+    both: dict[str, Any] = {"n_heads": file.n_heads, "n_kv_heads": file.n_kv_heads or file.n_heads}
+    both |= {"d_head": D_HEAD, "mask": file.mask}
+    if file.packed:
+        if file.packed.shortest > file.packed.longest:
+            expected = f"at least shortest {file.packed.shortest}"
+            raise located.error(("packed", "longest"), "lengths of sequences", expected, file.packed.longest)
+        for found, where, expected in (
+            (file.kv_len, ("kv_len",), "none: as many keys as queries"),
+            (next((one.batch for one in file.seq_lens if one.batch > 1), None), ("seq_lens",), "batch 1"),
+            (file.mode if file.mode == "tune" else None, ("mode",), "another mode: nothing is tuned for them"),
+        ):
+            if found is not None:
+                raise located.error(where, "a grid of packed sequences", expected, found)
+        return [Problem.packing(file.packed.lengths(one.seq_len), **both) for one in file.seq_lens]
     return [
-        Problem(
-            batch=one.batch, seq_len=one.seq_len, d_head=D_HEAD, kv_len=file.kv_len or one.seq_len, mask=file.mask,
-            **heads,
-        )
+        Problem(batch=one.batch, seq_len=one.seq_len, kv_len=file.kv_len or one.seq_len, **both)
         for one in file.seq_lens
-    ]  # fmt: skip
+    ]
 
 
 def _selected(located: Located, i: int, description: str, file: GridFile) -> tuple[Iteration, tuple[KernelConfig, ...]]:
@@ -269,7 +297,7 @@ def _selected(located: Located, i: int, description: str, file: GridFile) -> tup
         iteration = load_description(description)
     with located.placing(("configs",)):
         keys = [file.configs] if isinstance(file.configs, str) else file.configs
-        found = (select_configs(iteration, key, file.dtypes, mask=file.mask) for key in keys)
+        found = (select_configs(iteration, key, file.dtypes, mask=file.mask, packed=bool(file.packed)) for key in keys)
         configs = tuple(dict.fromkeys(chain.from_iterable(found)))
         for config in configs if file.gpu != "any" else ():
             require_fit(file.gpu, config, family=iteration.family)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 import re
 from typing import Annotated
@@ -33,7 +34,13 @@ MOST_LISTED = 6  # configurations that one message names
 
 
 def select_configs(
-    iteration: Iteration, key: str, dtypes: Sequence[str] = DTYPES, *, mask: Mask | None = None, single: bool = False
+    iteration: Iteration,
+    key: str,
+    dtypes: Sequence[str] = DTYPES,
+    *,
+    mask: Mask | None = None,
+    packed: bool | None = None,
+    single: bool = False,
 ) -> tuple[KernelConfig, ...]:
     """The configurations that `key` selects for an iteration, each once, for each of `dtypes`.
 
@@ -41,8 +48,8 @@ def select_configs(
     those of all its GPUs; ``prog-all``: those of all iterations that this one can express; ``all``: every legal one;
     ``tune``: the tuning space; ``128,64``: those of the tuning space with this B_r and B_c; ``128,64,4 2_2_2+buffer``,
     as ``invoke list`` prints it, or a short form: that one. A short form has its own dtype and mask; the others
-    come with each mask that the iteration knows, or with `mask` alone. If `single`, the error for an unknown key lists
-    only keys of one configuration.
+    come with each mask that the iteration knows, or with `mask` alone, and for samples and packed sequences, or for
+    what `packed` says alone. If `single`, the error for an unknown key lists only keys of one configuration.
 
     An unknown key or dtype, a tile that the tuning space lacks, and a configuration that the iteration cannot express
     are errors.
@@ -51,17 +58,21 @@ def select_configs(
         return (_expressible(iteration, KernelConfig.parse(key), key),)
     chosen = tuple(dict.fromkeys(_chosen(iteration, key, single=single)))
     masks = [one for one in iteration.family.masks(iteration.parts) if mask in (None, one)]
-    return tuple(config.with_dtype(dtype).with_mask(one) for dtype in dtypes for one in masks for config in chosen)
+    packs = [one for one in (False, *[True] * iteration.family.packs(iteration.parts)) if packed in (None, one)]
+    kinds = product(dtypes, packs, masks, chosen)
+    return tuple(config.with_dtype(dtype).with_packed(pack).with_mask(one) for dtype, pack, one, config in kinds)
 
 
-def one_config(iteration: Iteration, key: str | None = None, dtype: str = "", mask: Mask = "none") -> KernelConfig:
+def one_config(
+    iteration: Iteration, key: str | None = None, dtype: str = "", mask: Mask = "none", *, packed: bool = False
+) -> KernelConfig:
     """The one configuration that `key` names (see `select_configs`), by default the A100's.
 
     `dtype` replaces a short form's own; other keys give fp16 without it. Errors as of `select_configs`; a key that
     names none or several is an error, too.
     """
     key = key or PUBLISHED_GPU
-    chosen = select_configs(iteration, key, (dtype or DTYPES[0],), mask=mask, single=True)
+    chosen = select_configs(iteration, key, (dtype or DTYPES[0],), mask=mask, packed=packed, single=True)
     if len(chosen) != 1:
         briefs, more = [config.brief() for config in chosen], len(chosen) - MOST_LISTED
         raise FlashladderError(

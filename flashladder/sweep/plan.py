@@ -67,9 +67,9 @@ def with_code(cell: PlannedCell, code: str, settings: Settings) -> PlannedCell:
 def address_of(cell: PlannedCell, code: str, settings: Settings) -> str:
     """The first 16 hex digits of the SHA-256 of the canonical JSON of cell, code and settings."""
     shape = cell.shape
-    sizes: tuple[int | str, ...] = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
+    sizes: tuple[object, ...] = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
     if not shape.is_square:  # other addresses stay as they were before problems had these numbers
-        sizes = (*sizes, shape.kv_len, shape.n_kv_heads, shape.mask)
+        sizes = (*sizes, shape.kv_len, shape.n_kv_heads, shape.mask, *([shape.lengths] if shape.is_packed else []))
     facts = (cell.subject, cell.config, cell.dtype, sizes, cell.toolchain, code)
     parts = (json.dumps(one, sort_keys=True, separators=(",", ":")) for one in (facts, asdict(settings)))
     return sha256("".join(parts))[:DIGITS]

@@ -60,6 +60,7 @@ FLASHLADDER_USE(write, Part::write(made<const Any>(), made<const Any>(), made<co
                                    made<float[1][16][4]>(), made<RowStats<1>>()));
 FLASHLADDER_USE(settle, Part::settle());
 FLASHLADDER_USE(visits, Visits{Part::visits(made<const HopperArgs>())});
+FLASHLADDER_USE(sequences, static_cast<typename Part::template Sequences<Any> *>(nullptr));
 FLASHLADDER_USE(merge, Part::merge(made<const Any>(), made<const Any>(), made<const Tile>(),
                                    made<const float[1][16][4]>(), made<RowStats<1>>()));
 #undef FLASHLADDER_USE
@@ -123,15 +124,17 @@ struct Softmax {
     static_assert(!lazy || has_correct<Part>, "Softmax must have 'static void rescale(stats, grown, limit, factor)'");
 };
 
-// Where it has `static Visits visits(const HopperArgs &)`, several CTAs share a tile's blocks.
+// Where it has `static Visits visits(const HopperArgs &)`, several CTAs share a tile's blocks. Where it has
+// `Sequences`, only the producer's warp knows the tiles: of packed sequences.
 template <typename Part>
 struct Scheduler {
     static constexpr bool splits = has_visits<Part>;
+    static constexpr bool packed = has_sequences<Part>;
     static_assert(has_several<Part>, "Scheduler must have 'constexpr bool several': tiles of one CTA");
     static_assert(has_work<Part>, "Scheduler must have 'Scheduler(const HopperArgs &)'");
-    static_assert(has_valid<Part>, "Scheduler must have 'bool valid() const': whether there is a tile");
-    static_assert(has_next<Part>, "Scheduler must have 'void next()'");
-    static_assert(has_tile<Part>, "Scheduler must have 'Tile tile() const'");
+    static_assert(packed || has_valid<Part>, "Scheduler must have 'bool valid() const': whether there is a tile");
+    static_assert(packed || has_next<Part>, "Scheduler must have 'void next()'");
+    static_assert(packed || has_tile<Part>, "Scheduler must have 'Tile tile() const'");
 };
 
 // Where it has `static void merge(const Cta &, me, tile, o, stats)`, it puts together what several CTAs have computed.

@@ -40,7 +40,9 @@ struct Cta {
     static constexpr bool splits = contract::Scheduler<Scheduler>::splits;
     static_assert(splits == contract::Epilogue<Epilogue>::merges, "what is split is merged");
     static constexpr bool causal = Kernel::causal;
-    static_assert(!(causal && splits), "the blocks of a tile are not known to all");
+    static constexpr bool packed = contract::Scheduler<Scheduler>::packed;
+    static constexpr bool told = G::record_bytes > 0;  // tiles differ, and the producer tells consumers of each
+    static_assert(told == (causal || packed) && !(told && splits), "the blocks of a tile are not known to all");
 
     const HopperArgs &args;
     const std::uint32_t smem;  // shared address of the CTA's tiles
@@ -80,8 +82,14 @@ struct Cta {
         const std::uint32_t to = record(at);
         const Tile &tile = work.tile;
         ptx::store_shared_16(to, tile.q_block, tile.head, tile.batch, work.blocks);
-        ptx::store_shared_16(to + 16, work.reach, work.is_last, 0, 0);
+        ptx::store_shared_16(to + 16, work.reach, work.is_last, work.valid, 0);
         copy_q(tile, at, q.announce(at));
+    }
+
+    // One thread, in place of a first tile: there is none.
+    __device__ __forceinline__ void tell_none(const typename QRing::Place &at) const {
+        ptx::store_shared_16(record(at), 0, 0, 0, 0);
+        ptx::mbarrier_arrive(q.full(at));
     }
 
     // Consumers, once Q is there: what the producer has told of its tile.
@@ -91,7 +99,12 @@ struct Cta {
         return {{static_cast<int>(first.x), static_cast<int>(first.y), static_cast<int>(first.z)},
                 static_cast<int>(first.w),
                 static_cast<int>(second.x),
-                static_cast<int>(second.y)};
+                static_cast<int>(second.y),
+                static_cast<int>(second.z)};
+    }
+
+    __device__ __forceinline__ int blocks_at(const typename QRing::Place &at) const {
+        return static_cast<int>(ptx::load_shared_16(record(at)).w);
     }
 
     __device__ __forceinline__ std::uint32_t record(const typename QRing::Place &at) const {
@@ -102,9 +115,32 @@ struct Cta {
                                            std::uint32_t full) const {
 #pragma unroll
         for (int group = 0; group < G::n_consumers; ++group) {
-            ptx::tma_load(q.tile(at) + group * G::group_bytes, args.q, full, tile.q_block * G::B_r + group * G::rows,
-                          tile.head, tile.batch);
+            if constexpr (packed) {
+                copy_rows<G::rows>(q.tile(at) + group * G::group_bytes, args.q, full, tile, group * G::rows);
+            } else {
+                ptx::tma_load(q.tile(at) + group * G::group_bytes, args.q, full,
+                              tile.q_block * G::B_r + group * G::rows, tile.head, tile.batch);
+            }
         }
+    }
+
+    // One thread: rows of a packed sequence from `row` of its tile on, as two halves of d_head.
+    template <int rows>
+    static __device__ __forceinline__ void copy_rows(std::uint32_t to, const TensorMap &map, std::uint32_t full,
+                                                     const Tile &tile, int row) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            ptx::tma_load_packed(to + half * rows * kHalfRow, map, full, half * kHalfRow / 2, tile.q_block + row,
+                                 tile.head, tile.batch);
+        }
+    }
+
+    // One thread: the block of K, or V, that begins at a row of its sequence's map.
+    __device__ __forceinline__ void copy_k(const Tile &kv, const typename KRing::Place &at) const {
+        copy_rows<G::B_c>(k.tile(at), args.k, k.claim(at), kv, 0);
+    }
+    __device__ __forceinline__ void copy_v(const Tile &kv, const typename VRing::Place &at) const {
+        copy_rows<G::B_c>(v.tile(at), args.v, v.claim(at), kv, 0);
     }
 
     // One thread: the block of K, or V, that is visited as number `i`, of head `kv.head` of them.
@@ -123,6 +159,14 @@ struct Cta {
         const int reach = tile.q_block * G::B_r + args.seq_len - args.q_len + 1;
         const int keys = min(reach + G::B_r - 1, args.seq_len);  // of the last row
         return {tile, max((keys + G::B_c - 1) / G::B_c, 1), reach, is_last};
+    }
+
+    // Without a mask all rows see all keys of their sequence, and the block that may be ragged is visited first.
+    static __device__ __forceinline__ WorkTile work_of(const SequenceTile &one, bool is_last) {
+        const int reach = one.q_block * G::B_r + one.kv_len - one.q_len + 1;
+        const int keys = causal ? min(reach + G::B_r - 1, one.kv_len) : one.kv_len;
+        const int blocks = max((keys + G::B_c - 1) / G::B_c, 1);
+        return {one.tile, blocks, reach, is_last, keys - (blocks - 1) * G::B_c};
     }
 
     // Which blocks of a tile this CTA visits.

@@ -40,7 +40,8 @@ struct Geometry {
         smem_barriers + barrier_bytes * (Kernel::q_stages + Kernel::k_stages + Kernel::v_stages);
     static constexpr int smem_records =
         smem_stats + (contract::Epilogue<typename Kernel::Epilogue>::merges ? B_r * 2 * 4 : 0);
-    static constexpr int record_bytes = Kernel::causal ? 32 : 0;  // of a stage of Q: a WorkTile
+    static constexpr bool told = Kernel::causal || contract::Scheduler<typename Kernel::Scheduler>::packed;
+    static constexpr int record_bytes = told ? 32 : 0;  // of a stage of Q: a WorkTile
     static constexpr int smem_bytes = smem_records + Kernel::q_stages * record_bytes;
 
     static_assert(sizeof(typename Kernel::value_t) == 2, "inputs are 16-bit");

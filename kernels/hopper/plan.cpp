@@ -63,7 +63,8 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
 
 TensorMap encoded(const char *name, const MapKey &key) {
     static const PFN_cuTensorMapEncodeTiled_v12000 encode = encoder();  // tried again where it threw
-    const std::uint32_t box[axes] = {chunk, key.rows, static_cast<std::uint32_t>(key.sizes[2]), 1, 1};
+    const bool halves = key.sizes[0] == chunk;                          // are an axis, and in one box
+    const std::uint32_t box[axes] = {chunk, key.rows, halves ? static_cast<std::uint32_t>(key.sizes[2]) : 1, 1, 1};
     const std::uint32_t every[axes] = {1, 1, 1, 1, 1};
     alignas(128) CUtensorMap map;
     static_assert(sizeof(map) == sizeof(TensorMap), "what args.cuh has in its place");
@@ -90,7 +91,8 @@ TensorMap encoded(const char *name, const MapKey &key) {
     return found;
 }
 
-// The map of a tensor, from the cache where it was encoded before. Safe from several threads.
+// The map of a tensor, from the cache where it was encoded before. Safe from several threads. Packed
+// sequences have other axes (args.cuh).
 TensorMap map_of(const char *name, const KernelRow &row, const View &view, std::int64_t length, std::int64_t heads,
                  std::int64_t batch, int rows) {
     static std::mutex mutex;
@@ -106,6 +108,11 @@ TensorMap map_of(const char *name, const KernelRow &row, const View &view, std::
     for (int axis = 1; axis < axes; ++axis) {
         if (sizes[axis] == 1)  // a stride that nobody takes may be anything in torch, and not in a map
             key.strides[axis - 1] = chunk_bytes;
+    }
+    if (row.packed) {
+        const std::uint64_t rows_on = key.strides[0], head = key.strides[2], end = kPackedEnd;
+        key.sizes = {size(row.d_head), end, size(heads), end + 1, size(length) + 1};
+        key.strides = {rows_on, head, (std::uint64_t{1} << 34) - rows_on, rows_on};
     }
     const std::lock_guard<std::mutex> lock(mutex);
     const auto found = kept.find(key);
@@ -153,14 +160,17 @@ Launch plan(const KernelRow &row, const Problem &problem, const Device &device) 
                           blocks(problem.kv_len, row.B_c),
                           blocks(problem.seq_len, row.B_r),
                           static_cast<std::int32_t>(problem.n_heads),
-                          static_cast<std::int32_t>(problem.batch),
+                          static_cast<std::int32_t>(row.packed ? problem.sequences : problem.batch),
                           static_cast<std::int32_t>(problem.seq_len),
                           static_cast<std::int32_t>(problem.n_heads / problem.n_kv_heads),
-                          problem.lse};
+                          problem.lse,
+                          problem.cu_q,
+                          problem.cu_kv};
     const auto size = [](std::int64_t value) { return static_cast<unsigned int>(value); };
     if (row.own[2]) {
         const int at_once = row.causal ? 2 : 1;  // tiles that a CTA takes together: a long one and a short one
-        const std::int64_t tiles = problem.batch * problem.n_heads * blocks(args.n_q_blocks, at_once);
+        const std::int64_t of_head = blocks(args.n_q_blocks, at_once) + problem.sequences;  // of packed ones at most
+        const std::int64_t tiles = problem.batch * problem.n_heads * of_head;
         if (tiles > most_tiles)
             fail("q: expected at most " + std::to_string(most_tiles) + " blocks of " +
                  std::to_string(at_once * row.B_r) + " rows of all heads and samples, found " + std::to_string(tiles));

@@ -39,7 +39,7 @@ struct Slots {
 
     __device__ __forceinline__ Slots(const Cta &cta_, Consumer &me_)
         : cta(cta_), me(me_), group(cta_, me_), work(cta_.args) {
-        if constexpr (!Cta::causal) {
+        if constexpr (!Cta::told) {
             const int step = static_cast<int>(gridDim.x);
             const int tiles = work.tiles() - work.at;
             unsure = blocks() < 4 ? 2 : cta.ragged_rows() < G::B_c ? 1 : 0;
@@ -49,10 +49,10 @@ struct Slots {
 
     // Where tiles differ: the one whose Q is at `at` begins, with the block that is visited `slots` after the first.
     __device__ __forceinline__ void open(const typename Cta::QRing::Place &at, int slots) {
-        if constexpr (Cta::causal) {
+        if constexpr (Cta::told) {
             own = cta.work_at(at);
             whole = max(own.reach + me.group * G::rows, 0) / G::B_c;
-            unsure = own.blocks < 4 ? 2 : 0;
+            unsure = own.blocks < 4 ? 2 : !Cta::causal && own.valid < G::B_c ? 1 : 0;
             all = own.is_last ? slots + own.blocks - 1 : most_slots;
         }
     }
@@ -69,18 +69,24 @@ struct Slots {
 
     // The tile that O belongs to; the next one after it.
     __device__ __forceinline__ Tile tile_of_o() const {
-        if constexpr (Cta::causal) {
+        if constexpr (Cta::told) {
             return stored;
         } else {
             return work.tile();
         }
     }
     __device__ __forceinline__ void next_tile() {
-        if constexpr (Cta::causal) {
+        if constexpr (Cta::told) {
             stored = own.tile;
         } else {
             work.next();
         }
+    }
+
+    // Whether this CTA computes any tile: of packed sequences only the producer finds out.
+    __device__ __forceinline__ bool any() const {
+        cta.q.wait(group.q);
+        return cta.blocks_at(group.q) > 0;
     }
 
     // Blocks of a tile that this CTA visits.
@@ -88,7 +94,7 @@ struct Slots {
 
     // The block that begins the next tile. If CTAs share tiles, each has a part of one, and `block` never gets there.
     __device__ __forceinline__ int end_of_tile() const {
-        if constexpr (Cta::causal) {
+        if constexpr (Cta::told) {
             return own.blocks;
         } else {
             return cta.args.n_kv_blocks;
@@ -100,13 +106,13 @@ struct Slots {
         if constexpr (Cta::splits || Cta::causal) {
             return (block + 1) * G::B_c;
         } else {
-            return cta.ragged_rows() + block * G::B_c;
+            return (Cta::packed ? own.valid : cta.ragged_rows()) + block * G::B_c;
         }
     }
 
     // Keys that a row of the tile sees, about.
     __device__ __forceinline__ int keys() const {
-        if constexpr (Cta::causal) {
+        if constexpr (Cta::told) {
             return own.blocks * G::B_c;
         } else {
             return cta.args.seq_len;
@@ -116,7 +122,7 @@ struct Slots {
     __device__ __forceinline__ void first() {
         cta.q.wait(group.q);
         open(group.q, 0);
-        if constexpr (Cta::causal) {
+        if constexpr (Cta::told) {
             next_tile();
         }
         cta.k.wait(group.k);
@@ -185,7 +191,11 @@ struct Slots {
     // later tile it is the tile's last block.
     template <bool first>
     __device__ __forceinline__ int opening_rows() const {
-        return first ? cta.ragged_rows() : cta.last_rows();
+        if constexpr (Cta::packed) {
+            return own.valid;
+        } else {
+            return first ? cta.ragged_rows() : cta.last_rows();
+        }
     }
 
     template <bool first = false>
@@ -196,7 +206,7 @@ struct Slots {
             }
         }
         Softmax::follow(group.s, group.stats, cta.args.scale_log2, opens, grown);
-        if constexpr (Cta::causal) {
+        if constexpr (Cta::told) {
             if (opens) {  // a row without keys: no -inf, from which -inf would be subtracted
                 group.stats.m[0][0] = fmaxf(group.stats.m[0][0], no_key);
                 group.stats.m[0][1] = fmaxf(group.stats.m[0][1], no_key);

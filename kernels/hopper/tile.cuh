@@ -6,18 +6,28 @@
 namespace flashladder::hopper {
 
 struct Tile {
-    int q_block;
+    int q_block;  // of a packed sequence: the row of the map at which the tile begins
     int head;
-    int batch;
+    int batch;  // of a packed sequence: the row after its last one
+};
+
+// A tile of a packed sequence (hopper/args.cuh).
+struct SequenceTile {
+    Tile tile;
+    int q_block;  // within the sequence
+    int q_len;    // of the sequence
+    int kv_len;
+    int kv_end;  // the row of K and V after its last key
 };
 
 // What the producer tells consumers of a tile where tiles differ in more than their place: 32 bytes beside Q's stage.
 struct WorkTile {
     Tile tile;
-    int blocks;   // of K and V that its rows see, at least 1
+    int blocks;   // of K and V that its rows see, at least 1; 0: no tile, this CTA has none at all
     int reach;    // keys that its first row sees: below 1 where it sees none, beyond the last key where it sees all
     int is_last;  // 1: this CTA computes no other tile after it
-    int unused[2];
+    int valid;    // without a mask: keys of the block that is visited first
+    int unused;
 };
 static_assert(sizeof(WorkTile) == 32, "two vectors of 16 bytes");
 

@@ -118,9 +118,17 @@ int deciding_capability(const std::string &config, const TensorFacts &q) {
     return capability_of(std::stoi(q.device.substr(indexed.size())));
 }
 
-// Enqueues everything: a kernel, or without keys what torch gives then, O = 0 and a log-sum-exp of -inf.
+// Packed sequences: rows, heads; they are one sample.
+View view_of_rows(const Tensor &t, void *data) {
+    const auto step = [&](int i) { return t.size(i) == 1 ? 0 : t.stride(i) * element_bytes; };
+    return {data, 0, step(0), step(1)};
+}
+
+// Enqueues everything: a kernel, or without keys what torch gives then, O = 0 and a log-sum-exp of -inf. `bounds` are
+// those of packed sequences.
 void run(const KernelRow &row, const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &out,
-         const Extras &extras = {}, const std::optional<Tensor> &lse = std::nullopt) {
+         const Extras &extras = {}, const std::optional<Tensor> &lse = std::nullopt,
+         const std::vector<Tensor> &bounds = {}) {
     if (q.numel() == 0)  // no element to write
         return;
     const int device = q.get_device_index();
@@ -131,17 +139,24 @@ void run(const KernelRow &row, const Tensor &q, const Tensor &k, const Tensor &v
             torch::stable::fill_(*lse, -std::numeric_limits<double>::infinity());
         return;
     }
-    const Problem problem{view_of(q),
-                          view_of(k),
-                          view_of(v),
-                          view_of(out, out.mutable_data_ptr()),
-                          q.size(0),
-                          q.size(1),
-                          q.size(2),
-                          k.size(1),
-                          k.size(2),
-                          extras.scale.value_or(default_scale(q.size(3))),
-                          lse ? static_cast<float *>(lse->mutable_data_ptr()) : nullptr};
+    const double scale = extras.scale.value_or(default_scale(row.d_head));
+    float *sums = lse ? static_cast<float *>(lse->mutable_data_ptr()) : nullptr;
+    if (!bounds.empty()) {
+        const auto rows = [](const Tensor &t) { return view_of_rows(t, const_cast<void *>(t.const_data_ptr())); };
+        const auto begins = [&](int i) { return static_cast<const std::int32_t *>(bounds[i].const_data_ptr()); };
+        const Problem problem{rows(q),   rows(k),
+                              rows(v),   view_of_rows(out, out.mutable_data_ptr()),
+                              1,         q.size(0),
+                              q.size(1), k.size(0),
+                              k.size(1), scale,
+                              sums,      begins(0),
+                              begins(1), bounds[0].numel() - 1};
+        launch(row, plan(row, problem, device_for(row, device)), device, current_stream(device));
+        return;
+    }
+    const Problem problem{view_of(q), view_of(k), view_of(v), view_of(out, out.mutable_data_ptr()),
+                          q.size(0),  q.size(1),  q.size(2),  k.size(1),
+                          k.size(2),  scale,      sums};
     launch(row, plan(row, problem, device_for(row, device)), device, current_stream(device));
 }
 
@@ -207,14 +222,53 @@ void attention_out(const Tensor &q, const Tensor &k, const Tensor &v, const Tens
     run(checked(q, k, v, &out, config, extras), q, k, v, out, extras, lse);
 }
 
+// The row to launch for packed sequences; `extras` gets the facts of their bounds.
+const KernelRow &checked_rows(const Tensor &q, const Tensor &k, const Tensor &v, const Tensor *out,
+                              const std::vector<Tensor> &bounds, const std::string &config, Extras &extras) {
+    extras.bounds = {facts_of("cu_seqlens_q", bounds[0]), facts_of("cu_seqlens_k", bounds[1])};
+    const auto facts = [](const char *name, const Tensor &t) { return as_sample(facts_of(name, t)); };
+    const TensorFacts of_q = facts("q", q);
+    return check_arguments({of_q, facts("k", k), facts("v", v), out ? facts("out", *out) : facts_of_output(of_q)},
+                           out != nullptr, config, deciding_capability(config, of_q), extras);
+}
+
+// Sequences one after another: q is (rows, n_heads, d_head), k and v (rows of keys, n_kv_heads, d_head). Sequence i
+// begins at row cu_seqlens_q[i] of q and ends before row cu_seqlens_q[i + 1]; cu_seqlens_k says the same of k and v.
+// The log-sum-exp is (n_heads, rows).
+std::tuple<Tensor, Tensor> attention_varlen(const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &cu_q,
+                                            const Tensor &cu_k, bool causal, std::optional<double> scale,
+                                            bool return_lse, const std::string &config) {
+    Extras extras{true, causal, scale, return_lse, std::nullopt};
+    const KernelRow &row = checked_rows(q, k, v, nullptr, {cu_q, cu_k}, config, extras);
+    const Tensor out = new_result("out", q, q.sizes());
+    std::vector<std::int64_t> sizes{0};
+    if (return_lse)
+        sizes = {q.size(1), q.size(0)};
+    const Tensor lse = new_result("lse", q, sizes, torch::headeronly::ScalarType::Float);
+    run(row, q, k, v, out, extras, return_lse ? std::optional(lse) : std::nullopt, {cu_q, cu_k});
+    return {out, lse};
+}
+
+void attention_varlen_out(const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &cu_q, const Tensor &cu_k,
+                          const Tensor &out, const std::optional<Tensor> &lse, bool causal, std::optional<double> scale,
+                          const std::string &config) {
+    Extras extras{true, causal, scale, lse.has_value(), std::nullopt};
+    if (lse)
+        extras.lse = facts_of("lse", *lse);
+    const KernelRow &row = checked_rows(q, k, v, &out, {cu_q, cu_k}, config, extras);
+    run(row, q, k, v, out, extras, lse, {cu_q, cu_k});
+}
+
 // The same conditions on facts alone, for tensors without memory: the fake implementations call it while a graph is
-// traced. The tensors are q, k, v, out and, if the caller gives it, lse; `sizes` and `strides` (elements) hold
-// `ranks[i]` numbers of each. `addresses` (bytes) lie far apart for tensors of different storages; a device that begins
-// with "cuda" is a GPU. The rest are the arguments of `attention`; for `forward`, `any_shape` is false.
+// traced. The tensors are q, k, v, out, if `packed` the bounds of sequences, and lse if the caller gives it; `sizes`
+// and `strides` (elements) hold `ranks[i]` numbers of each. `addresses` (bytes) lie far apart for tensors of different
+// storages; a device that begins with "cuda" is a GPU. The rest are the arguments of `attention`; for `forward`,
+// `any_shape` is false.
 void check(const std::vector<std::int64_t> &ranks, const std::vector<std::int64_t> &sizes,
            const std::vector<std::int64_t> &strides, const std::vector<std::int64_t> &addresses,
            const std::vector<std::string> &dtypes, const std::vector<std::string> &devices, bool out_given,
-           const std::string &config, bool any_shape, bool causal, std::optional<double> scale, bool wants_lse) {
+           const std::string &config, bool any_shape, bool causal, std::optional<double> scale, bool wants_lse,
+           bool packed) {
     std::int64_t begin = 0;
     const auto next = [&](const char *name, std::size_t i) {
         const auto from = begin, to = begin += ranks.at(i);
@@ -226,10 +280,17 @@ void check(const std::vector<std::int64_t> &ranks, const std::vector<std::int64_
                            devices.at(i).rfind("cuda", 0) == 0,
                            static_cast<std::uintptr_t>(addresses.at(i))};
     };
-    const std::array<TensorFacts, 4> facts{next("q", 0), next("k", 1), next("v", 2), next("out", 3)};
+    std::array<TensorFacts, 4> facts{next("q", 0), next("k", 1), next("v", 2), next("out", 3)};
     Extras extras{any_shape, causal, scale, wants_lse, std::nullopt};
-    if (ranks.size() > facts.size())
-        extras.lse = next("lse", facts.size());
+    std::size_t used = facts.size();
+    if (packed) {
+        for (TensorFacts &one : facts)
+            one = as_sample(one);
+        for (const char *name : {"cu_seqlens_q", "cu_seqlens_k"})
+            extras.bounds.push_back(next(name, used++));
+    }
+    if (ranks.size() > used)
+        extras.lse = next("lse", used);
     check_arguments(facts, out_given, config, deciding_capability(config, facts[0]), extras);
 }
 
@@ -262,12 +323,20 @@ struct Registration {
         schemas.def(
             "check(int[] ranks, int[] sizes, int[] strides, int[] addresses, str[] dtypes, str[] devices, "
             "bool out_given, str config, bool any_shape=False, bool causal=False, float? scale=None, "
-            "bool wants_lse=False) -> ()");
+            "bool wants_lse=False, bool packed=False) -> ()");
+        schemas.def(
+            "attention_varlen(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, "
+            "bool causal=False, float? scale=None, bool return_lse=False, str config=\"\") -> (Tensor, Tensor)");
+        schemas.def(
+            "attention_varlen_out(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, "
+            "Tensor(a!) out, Tensor(b!)? lse, bool causal=False, float? scale=None, str config=\"\") -> ()");
         for (StableLibrary *library : {&cpu, &cuda}) {
             library->impl("forward", TORCH_BOX(&forward));
             library->impl("forward_out", TORCH_BOX(&forward_out));
             library->impl("attention", TORCH_BOX(&attention));
             library->impl("attention_out", TORCH_BOX(&attention_out));
+            library->impl("attention_varlen", TORCH_BOX(&attention_varlen));
+            library->impl("attention_varlen_out", TORCH_BOX(&attention_varlen_out));
         }
         any.impl("configurations", TORCH_BOX(&configurations));
         any.impl("check", TORCH_BOX(&check));

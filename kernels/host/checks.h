@@ -30,6 +30,7 @@ constexpr std::int64_t max_grid_yz = 65535;  // CUDA's limit on gridDim.y and gr
 constexpr int max_listed = 24;               // configurations in one message
 constexpr const char *needs_general = "iterations from 29 on take it";
 constexpr const char *build_more = "build more with the --configs option of this iteration's build";
+constexpr const char *needs_packed = "iterations from 33 on take packed sequences";
 constexpr const char *needs_causal = "iterations from 31 on have a causal mask";
 
 struct TensorFacts {
@@ -54,11 +55,14 @@ struct TensorFacts {
 
 // What a call of `attention` may ask for besides; `forward` asks for nothing of it.
 struct Extras {
-    bool any_shape = false;          // q and k may differ in length and heads, if the kernel is general
-    bool causal = false;             // query i sees the keys up to i + kv_len - seq_len
-    std::optional<double> scale;     // of scores; 1 / sqrt(d_head) if not given
-    bool wants_lse = false;          // the log-sum-exp of each row
-    std::optional<TensorFacts> lse;  // and where the caller wants it; else it goes into a new tensor
+    bool any_shape = false;             // q and k may differ in length and heads, if the kernel is general
+    bool causal = false;                // query i sees the keys up to i + kv_len - seq_len
+    std::optional<double> scale;        // of scores; 1 / sqrt(d_head) if not given
+    bool wants_lse = false;             // the log-sum-exp of each row
+    std::optional<TensorFacts> lse;     // and where the caller wants it; else it goes into a new tensor
+    std::vector<TensorFacts> bounds{};  // of packed sequences: cu_seqlens_q and cu_seqlens_k; else none
+
+    bool packed() const { return !bounds.empty(); }
 };
 
 inline double default_scale(std::int64_t d_head) {
@@ -136,30 +140,38 @@ inline std::string built_configurations() {
     return line;
 }
 
-// The row of a dtype and a mask that is tuned for GPUs of a compute capability; that of an unknown GPU is 0.
-inline const KernelRow &tuned_row(const TensorFacts &q, int capability, bool causal) {
+// The row of a dtype, mask and packing that is tuned for GPUs of a compute capability; that of an unknown GPU is 0.
+inline const KernelRow &tuned_row(const TensorFacts &q, int capability, const Extras &extras) {
     const KernelRow *found = nullptr;
-    bool has_dtype = false;
+    bool has_dtype = false, has_packing = false;
     for (int i = 0; i < flashladder_n_tuned; ++i) {
         const KernelRow &row = flashladder_kernels[flashladder_tuned[i].row];
         if (row.dtype != q.dtype)
             continue;
         has_dtype = true;
-        if (flashladder_tuned[i].capability <= capability && (row.causal != 0) == causal)
+        has_packing = has_packing || (row.packed != 0) == extras.packed();
+        if (flashladder_tuned[i].capability <= capability && (row.causal != 0) == extras.causal &&
+            (row.packed != 0) == extras.packed())
             found = &row;
     }
     if (!has_dtype)
         bad("q", "a dtype that was built: " + built_configurations(), q.dtype);
+    if (!has_packing)
+        bad(extras.packed() ? "cu_seqlens_q" : "q", "what a kernel was built for: " + built_configurations(),
+            extras.packed() ? "packed sequences" : "samples of one length",
+            extras.packed() ? needs_packed : build_more);
     if (found == nullptr)
-        bad("causal", "what a kernel was built for: " + built_configurations(), causal ? "True" : "False",
-            causal ? needs_causal : build_more);
+        bad("causal", "what a kernel was built for: " + built_configurations(), extras.causal ? "True" : "False",
+            extras.causal ? needs_causal : build_more);
     return *found;
 }
 
 // The row named `config`, or the one tuned for the GPU when `config` is empty.
-inline const KernelRow &select_row(const std::string &config, const TensorFacts &q, int capability, bool causal) {
+inline const KernelRow &select_row(const std::string &config, const TensorFacts &q, int capability,
+                                   const Extras &extras) {
+    const bool causal = extras.causal;
     if (config.empty())
-        return tuned_row(q, capability, causal);
+        return tuned_row(q, capability, extras);
     for (int i = 0; i < flashladder_n_kernels; ++i) {
         const KernelRow &row = flashladder_kernels[i];
         if (row.config != config)
@@ -168,6 +180,9 @@ inline const KernelRow &select_row(const std::string &config, const TensorFacts 
             bad("config", "one for q's dtype " + q.dtype, config);
         if ((row.causal != 0) != causal)
             bad("config", causal ? "one with a causal mask" : "one without a mask", config, causal ? needs_causal : "");
+        if ((row.packed != 0) != extras.packed())
+            bad("config", extras.packed() ? "one for packed sequences" : "one for samples of one length", config,
+                extras.packed() ? needs_packed : "");
         return row;
     }
     bad("config", "one that was built: " + built_configurations(), "\"" + config + "\"", build_more);
@@ -317,12 +332,16 @@ inline void check_memory(const std::array<TensorFacts, 4> &tensors, const Kernel
 }
 
 // The caller's tensor for the log-sum-exp: its dtype and shape.
-inline void check_lse(const TensorFacts &lse, const TensorFacts &q) {
+inline void check_lse(const TensorFacts &lse, const TensorFacts &q, bool packed) {
     if (lse.dtype != "float32")
         bad("lse", "dtype float32", lse.dtype);
-    const std::vector<std::int64_t> shape{q.sizes[0], q.sizes[2], q.sizes[1]};
+    std::vector<std::int64_t> shape{q.sizes[0], q.sizes[2], q.sizes[1]};
+    if (packed)
+        shape.erase(shape.begin());
     if (lse.sizes != shape)
-        bad("lse", "shape (batch, n_heads, seq_len) = " + text(shape), text(lse.sizes));
+        bad("lse",
+            std::string("shape (") + (packed ? "n_heads, rows" : "batch, n_heads, seq_len") + ") = " + text(shape),
+            text(lse.sizes));
 }
 
 // It is contiguous, and no byte from its first to its last is another tensor's.
@@ -344,6 +363,32 @@ inline void check_lse_memory(const TensorFacts &lse, const std::array<TensorFact
     }
 }
 
+// Packed sequences (rows, n_heads, d_head) as one sample.
+inline TensorFacts as_sample(TensorFacts t) {
+    if (t.sizes.size() != rank - 1)
+        bad(t.name, "3 dimensions (rows of all sequences, n_heads, d_head)",
+            std::to_string(t.sizes.size()) + " dimensions with shape " + text(t.sizes));
+    t.sizes.insert(t.sizes.begin(), 1);
+    t.strides.insert(t.strides.begin(), 0);
+    return t;
+}
+
+// Where packed sequences begin: n + 1 numbers for n sequences. The numbers themselves are the device's.
+inline void check_bounds(const std::vector<TensorFacts> &bounds, const TensorFacts &q) {
+    for (const TensorFacts &t : bounds) {
+        if (t.sizes.size() != 1 || t.sizes[0] < 1)
+            bad(t.name, "one dimension of at least 1 element: where each sequence begins, and the end",
+                "shape " + text(t.sizes));
+        if (t.dtype != "int32")
+            bad(t.name, "dtype int32", t.dtype, "convert it with .int()");
+        if (t.sizes != bounds[0].sizes)
+            bad(t.name, std::string(bounds[0].name) + "'s shape " + text(bounds[0].sizes), text(t.sizes));
+        if (t.sizes[0] > 1 && t.strides[0] != 1)
+            bad(t.name, "a contiguous tensor", "stride " + std::to_string(t.strides[0]), "call .contiguous()");
+        check_device_of(t, q);
+    }
+}
+
 // All of the above; returns the row to launch. The tensors are q, k, v and out; where `out_given` is false, out holds
 // the facts of the contiguous tensor that will be allocated. `capability` is that of q's GPU, 90 for 9.0; 0 where it is
 // unknown. Tensors without elements are good at any length and strides: nothing is launched.
@@ -362,8 +407,9 @@ inline const KernelRow &check_arguments(const std::array<TensorFacts, 4> &tensor
             check_shape(t, q);
     }
     if (extras.lse)
-        check_lse(*extras.lse, q);
-    const KernelRow &row = select_row(config, q, capability, extras.causal);
+        check_lse(*extras.lse, q, extras.packed());
+    check_bounds(extras.bounds, q);
+    const KernelRow &row = select_row(config, q, capability, extras);
     check_sizes(q, k, row);
     check_d_head(q, row);
     check_extras(tensors, extras, row);

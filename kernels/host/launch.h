@@ -32,12 +32,13 @@ struct KernelRow {
     std::int64_t max_row_stride;  // elements from one position to the next at most
     int general;                  // 1: q and k may differ in length and heads; any scale; log-sum-exp on request
     int causal;                   // 1: query i sees the keys up to i + kv_len - seq_len; 0: all keys
+    int packed;                   // 1: sequences one after another, whose bounds are on the device; 0: samples
     int flat_grid;                // 1: the grid has one dimension, so batch and n_heads are not limited by gridDim.y, z
     int own[4];                   // what else its family's plan.cpp needs to know; means what that says
 };
 
 // GPUs of `capability` (90 is 9.0) and later take this row unless a call names another, up to the next entry of its
-// dtype and mask.
+// dtype, mask and packing.
 struct TunedRow {
     int capability;
     int row;  // index in flashladder_kernels
@@ -46,7 +47,7 @@ struct TunedRow {
 // The generated table (flashladder/build/library.py). All constant-initialised: safe to read from static constructors.
 extern FLASHLADDER_HIDDEN const KernelRow flashladder_kernels[];
 extern FLASHLADDER_HIDDEN const int flashladder_n_kernels;
-extern FLASHLADDER_HIDDEN const TunedRow flashladder_tuned[];  // per dtype and mask ascending, from 0 on
+extern FLASHLADDER_HIDDEN const TunedRow flashladder_tuned[];  // per dtype, mask and packing ascending, from 0
 extern FLASHLADDER_HIDDEN const int flashladder_n_tuned;
 extern FLASHLADDER_HIDDEN const char flashladder_namespace[];  // "flashladder_07"
 extern FLASHLADDER_HIDDEN const char flashladder_arches[];     // that it has machine code for: "sm_80, sm_90"
@@ -73,6 +74,9 @@ struct Problem {
     std::int64_t kv_len, n_kv_heads;       // of k and v
     double scale;                          // of scores
     float *lse;                            // (batch, n_heads, seq_len), contiguous; null if nobody asked for it
+    // Packed sequences, which are one sample: the row of Q, and that of K, at which each begins, and the end.
+    const std::int32_t *cu_q = nullptr, *cu_kv = nullptr;
+    std::int64_t sequences = 0;
 };
 
 // A scale as kernels get it: they exponentiate to the base of two.

@@ -1,7 +1,8 @@
 // Tensor copies (TMA): one thread names a box of a tensor map, the copy engine moves and swizzles it.
 //
 // The maps of this project have five axes (hopper/args.cuh): a box begins at element 0 of the first half of d_head, at
-// a row, a head and a sample. One function per instruction; PTX ISA 9.0, 9.7.9.27.
+// a row, a head and a sample. Those of packed sequences are others. One function per instruction; PTX
+// ISA 9.0, 9.7.9.27.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,24 @@ __device__ __forceinline__ void tma_load(std::uint32_t shared_address, const Ten
         "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
         "[%0], [%1, {%3, %4, %3, %5, %6}], [%2];" ::"r"(shared_address),
         "l"(&map), "r"(barrier), "r"(0), "r"(row), "r"(head), "r"(batch)
+        : "memory");
+}
+
+// The same of a map of packed sequences: half of d_head from `column` on, and the sequence that ends before row `end`.
+__device__ __forceinline__ void tma_load_packed(std::uint32_t shared_address, const TensorMap &map,
+                                                std::uint32_t barrier, int column, int row, int head, int end) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(shared_address),
+        "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(kPackedEnd), "r"(end)
+        : "memory");
+}
+
+__device__ __forceinline__ void tma_store_packed(const TensorMap &map, std::uint32_t shared_address, int column,
+                                                 int row, int head, int end) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+        "r"(shared_address), "r"(column), "r"(row), "r"(head), "r"(kPackedEnd), "r"(end)
         : "memory");
 }
 

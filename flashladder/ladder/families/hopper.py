@@ -6,7 +6,7 @@ The rules on registers follow from ``setmaxnreg`` (PTX ISA 9.0, 9.7.19.4) and fr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 import math
 from typing import Any
@@ -42,7 +42,9 @@ LEAST_REGISTERS, MOST_REGISTERS, REGISTER_STEP = 24, 240, 8  # of setmaxnreg; an
 TOGETHER, PING_PONG = "together", "ping_pong"  # roles without a producer; with two alternating consumers
 MMA_SYNC, OVERLAPPED = "mma_sync", "overlapped"  # mainloops
 FLATTENED = ("flattened", "early_softmax")  # mainloops: one loop over the blocks of all tiles
-ONE_TILE, PERSISTENT, PAIRED, SPLIT = "one_tile", "persistent", "paired", "split"  # schedulers
+ONE_TILE, PERSISTENT, PAIRED, SPLIT, BY_LENGTH = "one_tile", "persistent", "paired", "split", "by_length"  # schedulers
+MASKED = (PAIRED, BY_LENGTH)  # those that know that tiles differ, for kernels with a causal mask
+RESIDENT = (PERSISTENT, PAIRED, BY_LENGTH)  # those of CTAs that compute one tile after another
 SQUARE = "square"  # a problem: as many keys as queries, as many heads of each
 STALE = "stale"  # a softmax
 WARP_STORE, MERGED_STORE = "warp_store", "merged_store"  # epilogues
@@ -52,6 +54,7 @@ WARP_ROWS = 16  # query rows of a warp
 MOST_PARTS = 8  # CTAs of a cluster, the most that every GPU with clusters takes
 LEAST_BLOCKS = 2  # KV blocks of a part
 LEAST_SAVED = 4  # KV blocks by which the longest part is shorter than the tile: a cluster and its merging cost about 3
+PACKED_END = 1 << 30  # rows of a map of packed sequences
 OF_A_GPC = 16  # multiprocessors of a complete GPC
 
 ENTRY = f"{PARTS}/entry.cuh"  # the `__global__`, below `Kernel`
@@ -79,6 +82,7 @@ class HopperConfig(KernelConfig):
         Word("split", ("split",)),
         Word("general", ("general",)),
         Word("causal", ("causal",), key="causal"),
+        Word("packed", ("packed",), key="packed"),
     )
     dtype: str
     d_head: int
@@ -94,6 +98,7 @@ class HopperConfig(KernelConfig):
     flattened: bool = False  # one loop covers the blocks of all tiles, with two buffers of P
     general: bool = False  # lengths and head counts of Q and K may differ; the log-sum-exp on request
     causal: bool = False  # row i of Q sees the keys up to i + kv_len - q_len
+    packed: bool = False  # sequences of any lengths lie one after another; the device knows where each begins
     split: bool = False  # if there are few tiles, the CTAs of a cluster share the KV blocks of one and merge their O
 
     @property
@@ -146,11 +151,11 @@ class HopperConfig(KernelConfig):
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA in bytes: Q (reused for O), the rings, two mbarriers per stage.
 
-        Split kernels also store m and l of each row, and kernels with a mask a record per stage of Q.
+        Split kernels also store m and l of each row; kernels whose tiles differ, a record per stage of Q.
         """
         rows = self.B_r * self.q_stages + self.B_c * (self.k_stages + self.v_stages)
         stages = self.q_stages + self.k_stages + self.v_stages
-        more = self.split * self.B_r * STATS + self.causal * self.q_stages * RECORD
+        more = self.split * self.B_r * STATS + (self.causal or self.packed) * self.q_stages * RECORD
         return rows * self.d_head * ELEMENT_BYTES + stages * MBARRIERS + more
 
     @property
@@ -278,7 +283,8 @@ def blocks(length: int, size: int) -> int:
 def grid_of(config: HopperConfig, shape: tuple[int, int, int, int]) -> tuple[int, int, int]:
     """One CTA per row block, head and sample of a Q of `shape`, (batch, seq_len, n_heads, d_head).
 
-    For a persistent kernel, x is the number of these tiles, and of pairs of them under a mask.
+    For a persistent kernel, x is the number of these tiles, and of pairs of them under a mask. Packed sequences
+    have at most one tile more each.
     """
     batch, seq_len, heads, _ = shape
     of_head = blocks(seq_len, config.B_r)
@@ -312,6 +318,20 @@ def map_of(tensor: Any, dtype: str, rows: int) -> TensorBox:
     )
 
 
+def packed_map(tensor: Any, dtype: str, rows: int) -> TensorBox:
+    """The map of packed sequences, a tensor (1, rows, heads, d_head): it ends with any of them (hopper/args.cuh)."""
+    _, length, heads, d_head = tensor.shape
+    box = map_of(tensor, dtype, rows)
+    step, _, head, _ = box.strides
+    return replace(
+        box,
+        dims=(d_head, PACKED_END, heads, PACKED_END + 1, length + 1),
+        strides=(step, head, 2**34 - step, step),
+        box=(CHUNK, rows, 1, 1, 1),
+        wraps=True,
+    )
+
+
 def clusters_at_once(parts: int, multiprocessors: int) -> int:
     """Clusters of `parts` CTAs, one per multiprocessor, that a GPU can run at once; a real launch asks the driver.
 
@@ -332,26 +352,33 @@ def parts_of(tiles: int, kv_blocks: int, multiprocessors: int) -> int:
     return best
 
 
-def launch_of(config: HopperConfig, tensors: Sequence[Any], multiprocessors: int, lse: Any = None) -> Launch:
+def launch_of(
+    config: HopperConfig, tensors: Sequence[Any], multiprocessors: int, lse: Any = None, bounds: Sequence[Any] = ()
+) -> Launch:
     """Four tensor maps, the scale of scores for powers of two, and the numbers of keys, blocks, heads, samples.
 
     Then what kernels of general problems read besides: the queries, the heads of a group, and where the log-sum-exp
-    (batch, n_heads, seq_len) goes, in fp32; None: nowhere.
+    (batch, n_heads, seq_len) goes, in fp32; None: nowhere. Of packed sequences, `bounds` are the rows of Q and of K at
+    which each begins, and the end.
     """
     import numpy as np  # a build does not need it
 
     batch, seq_len, heads, d_head = tensors[0].shape
     _, kv_len, kv_heads, _ = tensors[1].shape
     box_rows = (config.rows, config.B_c, config.B_c, store_rows(config))
-    maps = [map_of(tensor, config.dtype, rows) for tensor, rows in zip(tensors, box_rows, strict=True)]
+    encode = packed_map if config.packed else map_of
+    maps = [encode(tensor, config.dtype, rows) for tensor, rows in zip(tensors, box_rows, strict=True)]
+    batch = len(bounds[0]) - 1 if bounds else batch
     counts = (kv_len, blocks(kv_len, config.B_c), blocks(seq_len, config.B_r), heads, batch, seq_len, heads // kv_heads)
     scale = np.float32(math.log2(math.e) / math.sqrt(d_head))
     grid = grid_of(config, tensors[0].shape)
+    if bounds:
+        grid = (grid[0] + batch * heads, 1, 1)
     parts = parts_of(grid[0], counts[1], multiprocessors) if config.split else 1
     return Launch(
         grid=(grid[0] * parts, *grid[1:]),
         block=(config.n_threads,),
-        arguments=((*maps, scale, *map(np.int32, counts), np.uint64(0) if lse is None else lse),),
+        arguments=((*maps, scale, *map(np.int32, counts), np.uint64(0) if lse is None else lse, *bounds),),
         shared_bytes=config.smem_bytes,
         cluster=(parts, 1, 1),
         resident=config.persistent and parts == 1,
@@ -393,7 +420,7 @@ class Hopper(Family):
             yield "only the flattened loop updates maxima in a rare path", "mainloop", "softmax"
         if (parts.scheduler == SPLIT) != (parts.epilogue == MERGED_STORE):
             yield "CTAs that share a tile merge their O, and no others do", "scheduler", "epilogue"
-        elif (parts.scheduler in (PERSISTENT, PAIRED)) != (parts.epilogue == WARP_STORE):
+        elif (parts.scheduler in RESIDENT) != (parts.epilogue == WARP_STORE):
             yield "a CTA with several tiles stores O warp by warp, and no other does", "scheduler", "epilogue"
         if parts.scheduler == SPLIT and parts.mainloop not in FLATTENED:
             yield "the other main loops visit all blocks of a tile", "scheduler", "mainloop"
@@ -401,7 +428,7 @@ class Hopper(Family):
             yield "this main loop covers the blocks of several tiles", "mainloop", "scheduler"
         if parts.roles == TOGETHER and parts.scheduler != ONE_TILE:
             yield "these roles count copies from the first of one tile", "roles", "scheduler"
-        if parts.scheduler == PAIRED and (parts.mainloop not in FLATTENED or parts.problem == SQUARE):
+        if parts.scheduler in MASKED and (parts.mainloop not in FLATTENED or parts.problem == SQUARE):
             yield "tiles that differ in their blocks need the one loop over all, and a general problem", "scheduler"
         if parts.problem != SQUARE and (parts.scheduler == SPLIT or parts.mainloop not in FLATTENED):
             yield "only the one loop over all tiles takes any lengths and heads", "problem"
@@ -410,19 +437,25 @@ class Hopper(Family):
 
     def masks(self, parts: Parts) -> tuple[Mask, ...]:
         """Also the causal one if the scheduler knows that tiles differ."""
-        return ("none", "causal") if parts.scheduler == PAIRED else ("none",)
+        return ("none", "causal") if parts.scheduler in MASKED else ("none",)
+
+    def packs(self, parts: Parts) -> bool:
+        """If the scheduler finds the tiles on the device."""
+        return parts.scheduler == BY_LENGTH
 
     def decisions(self, parts: Parts) -> dict[str, tuple[int, str]]:
         """Flags, and registers where roles have no producer."""
         by_mainloop, by_scheduler = f"mainloop {parts.mainloop} decides it", f"scheduler {parts.scheduler} decides it"
         found: dict[str, tuple[int, str]] = {
             "overlap": (parts.mainloop in (OVERLAPPED, *FLATTENED), by_mainloop),
-            "persistent": (parts.scheduler in (PERSISTENT, PAIRED, SPLIT), by_scheduler),
+            "persistent": (parts.scheduler in (*RESIDENT, SPLIT), by_scheduler),
             "flattened": (parts.mainloop in FLATTENED, by_mainloop),
             "split": (parts.scheduler == SPLIT, by_scheduler),
             "general": (parts.problem != SQUARE, f"problem {parts.problem} decides it"),
         }
-        if parts.scheduler != PAIRED:
+        if parts.scheduler != BY_LENGTH:
+            found["packed"] = (False, f"scheduler {parts.scheduler} takes samples of one length")
+        if parts.scheduler not in MASKED:
             found["causal"] = (False, f"scheduler {parts.scheduler} does not know that tiles differ")
         if parts.roles == TOGETHER:
             found["producer_registers"] = (0, f"roles {parts.roles} have no producer")
@@ -457,9 +490,11 @@ class Hopper(Family):
 
     @staticmethod
     def part(parts: Parts, config: HopperConfig, concern: str) -> str:
-        """The part of a concern in one kernel: pairs of tiles are for a mask, without one tiles are equal."""
+        """The part of a concern in one kernel: pairs of tiles are for a mask, tiles by length for packed sequences."""
         found: str = getattr(parts, concern)
-        return PERSISTENT if found == PAIRED and not config.causal else found
+        if found in MASKED and not config.packed:
+            return PAIRED if config.causal else PERSISTENT
+        return found
 
     def part_files(self, of: Iteration, config: HopperConfig) -> tuple[str, ...]:
         """The part files of a kernel, relative to ``kernels/``, in reading order."""

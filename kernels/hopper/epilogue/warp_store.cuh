@@ -21,6 +21,13 @@ namespace flashladder::hopper {
 struct WarpStore {
     static constexpr int box_rows = 16;  // of the map of O: a warp's
 
+    // The warp's first row of the map of O.
+    template <typename Cta, typename Consumer>
+    static __device__ __forceinline__ int first_row(const Cta &, const Consumer &me, const Tile &tile) {
+        using G = typename Cta::G;
+        return (Cta::packed ? tile.q_block : tile.q_block * G::B_r) + me.group * G::rows + me.warp * box_rows;
+    }
+
     // `smem`: of the warpgroup's Q.
     template <typename Cta, typename Consumer, int m_tiles, int n_tiles>
     static __device__ __forceinline__ void write(const Cta &cta, const Consumer &me, const Tile &tile,
@@ -29,13 +36,14 @@ struct WarpStore {
         using G = typename Cta::G;
         static_assert(m_tiles == 1, "a warp has 16 rows");
         const std::uint32_t own = smem + me.warp * (box_rows * 2 * kHalfRow);
-        normalize<Cta::causal>(o, stats);
+        normalize<Cta::told>(o, stats);
         if constexpr (Cta::Problem::writes_lse) {
             if (cta.args.lse != nullptr) {
-                const std::int64_t head = static_cast<std::int64_t>(tile.batch) * cta.args.n_heads + tile.head;
-                write_lse(cta.args.lse + head * cta.args.q_len,
-                          tile.q_block * G::B_r + me.group * G::rows + me.warp * box_rows, cta.args.q_len, me.lane,
-                          stats);
+                const std::int64_t head =
+                    static_cast<std::int64_t>(Cta::packed ? 0 : tile.batch) * cta.args.n_heads + tile.head;
+                const int end = Cta::packed ? kPackedEnd : cta.args.q_len;  // of the tile's rows
+                write_lse(cta.args.lse + head * cta.args.q_len + (Cta::packed ? tile.batch - kPackedEnd : 0),
+                          first_row(cta, me, tile), end, me.lane, stats);
             }
         }
         ptx::barrier_sync(me.own_barrier(), kWarpgroup);  // all four warps have read Q for the last time
@@ -48,8 +56,15 @@ struct WarpStore {
         ptx::fence_proxy_async();
         __syncwarp();  // the warp's rows are whole, and the copy engine will see them
         if (ptx::elect_one()) {
-            ptx::tma_store(cta.args.o, own, tile.q_block * G::B_r + me.group * G::rows + me.warp * box_rows, tile.head,
-                           tile.batch);
+            if constexpr (Cta::packed) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    ptx::tma_store_packed(cta.args.o, own + half * box_rows * kHalfRow, half * kHalfRow / 2,
+                                          first_row(cta, me, tile), tile.head, tile.batch);
+                }
+            } else {
+                ptx::tma_store(cta.args.o, own, first_row(cta, me, tile), tile.head, tile.batch);
+            }
             ptx::tma_store_commit();
         }
     }

@@ -79,6 +79,11 @@ struct OneLoop {
     static __device__ __forceinline__ void run(const Cta &cta, Consumer &me) {
         static_assert(Cta::Kernel::v_stages >= 3, "two tiles of V are read while the next one lands");
         Slots<Cta, Consumer> slots(cta, me);
+        if constexpr (Cta::packed) {
+            if (!slots.any()) {
+                return;
+            }
+        }
         slots.first();
 #pragma unroll 1
         while (slots.done < slots.all) {

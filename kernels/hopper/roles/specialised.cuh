@@ -29,7 +29,7 @@ struct Specialised {
     template <typename Cta, typename Scheduler, typename Visits>
     static __device__ __forceinline__ auto request_q(const Cta &cta, const Scheduler &work, const Tile &tile,
                                                      const Visits &all, const typename Cta::QRing::Place &at) {
-        if constexpr (Cta::causal) {
+        if constexpr (Cta::told) {
             Scheduler later = work;
             later.next();
             const WorkTile told = cta.work_of(tile, !later.valid());
@@ -68,6 +68,45 @@ struct Specialised {
         }
     }
 
+    // The producer's warp, for packed sequences: all lanes look for tiles, one asks for them.
+    template <typename Cta>
+    static __device__ __forceinline__ void produce_packed(const Cta &cta) {
+        typename Cta::QRing::Place q_next;
+        typename Cta::KRing::Place k_next;
+        typename Cta::VRing::Place v_next;
+        const bool asks = ptx::elect_one();
+        typename Cta::Scheduler::template Sequences<Cta> work(cta.args);
+        if (!work.valid() && asks) {
+            cta.tell_none(q_next);
+        }
+#pragma unroll 1
+        while (work.valid()) {
+            const SequenceTile one = work.tile();
+            work.next();
+            if (asks) {
+                const WorkTile told = Cta::work_of(one, !work.valid());
+                const int step = Cta::causal ? Cta::G::B_c : -Cta::G::B_c;
+                const int first = kPackedEnd - one.kv_len + (Cta::causal ? 0 : (told.blocks - 1) * Cta::G::B_c);
+                Tile kv = {first, Cta::Problem::kv_head(cta.args, one.tile.head), one.kv_end};
+                cta.load_q(told, q_next);
+                cta.copy_k(kv, k_next);
+                k_next.next();
+#pragma unroll 1
+                for (int i = 1; i < told.blocks; ++i) {
+                    cta.copy_k({kv.q_block + step, kv.head, kv.batch}, k_next);
+                    k_next.next();
+                    cta.copy_v(kv, v_next);
+                    v_next.next();
+                    kv.q_block += step;
+                }
+                cta.copy_v(kv, v_next);
+                v_next.next();
+                q_next.next();
+            }
+            __syncwarp();
+        }
+    }
+
     template <template <typename> class Consumer, typename Cta>
     static __device__ __forceinline__ void split(const Cta &cta) {
         using Kernel = typename Cta::Kernel;
@@ -76,7 +115,11 @@ struct Specialised {
             "an SM has 65,536 registers");
         if (ptx::uniform(threadIdx.x / kWarpgroup) == 0) {
             ptx::release_registers<Kernel::producer_registers>();
-            if (ptx::uniform(threadIdx.x / kWarp) == 0 && ptx::elect_one()) {
+            if constexpr (Cta::packed) {
+                if (ptx::uniform(threadIdx.x / kWarp) == 0) {
+                    produce_packed(cta);
+                }
+            } else if (ptx::uniform(threadIdx.x / kWarp) == 0 && ptx::elect_one()) {
                 produce(cta);
             }
         } else {

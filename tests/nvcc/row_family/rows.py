@@ -99,7 +99,9 @@ class Rows(Family):
     def grid(self, config: RowConfig, shape: tuple[int, int, int, int]) -> tuple[int, int, int]:
         return math.prod(shape[:3]) // config.B_r, 1, 1
 
-    def launch(self, config: RowConfig, tensors: Sequence[Any], multiprocessors: int, lse: Any = None) -> Launch:
+    def launch(
+        self, config: RowConfig, tensors: Sequence[Any], multiprocessors: int, lse: Any = None, bounds: Sequence[Any] = ()
+    ) -> Launch:
         import numpy as np
 
         _, seq_len, heads, _ = tensors[0].shape

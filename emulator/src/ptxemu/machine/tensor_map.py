@@ -85,6 +85,8 @@ class TensorMap:
         interleave: "none".
         fill: what elements outside the tensor are read as: "zeros" or, of floating-point tensors, "nan".
         l2_promotion: one of `PROMOTIONS`; a hint without effect on values.
+        wraps: whether addresses count modulo 2^64, so that a large stride can lead backwards. Then only the boxes that
+            copies move must lie in memory, not the whole map.
 
     Raises:
         EmulationError: (arguments) what the driver would refuse, or a tensor that reaches beyond its array.
@@ -100,6 +102,7 @@ class TensorMap:
     interleave: str = "none"
     fill: str = "zeros"
     l2_promotion: str = "256B"
+    wraps: bool = False
 
     def __post_init__(self) -> None:
         """Checks everything that can be known before the launch."""
@@ -256,7 +259,7 @@ def check_memory(given: TensorMap, array: Array) -> None:
     room = owner.ctypes.data + owner.nbytes - array.ctypes.data
     reach = given.dims[0] * given.itemsize
     reach += sum((size - 1) * stride for size, stride in zip(given.dims[1:], given.strides, strict=True))
-    if reach > room:
+    if reach > room and not given.wraps:
         refuse(
             "dims and strides of a tensor map",
             f"a tensor within its array, of which {room} bytes are left",
