@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from flashladder.errors import FlashladderError
 from flashladder.files import (
@@ -122,6 +122,11 @@ class PtxEntry(Entry):
     roots: tuple[tuple[str, str], ...]  # (folder, the name that stands for it in .file lines)
 
     OUTPUT, TOOL, LOG = "kernel.ptx", "nvcc", "nvcc.log"
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The versions of the tools that decide the PTX."""
+        return cast("Mapping[str, str]", self.inputs["versions"])
 
     @property
     def source(self) -> Path:
