@@ -47,6 +47,7 @@ STAMP = ".flashladder-stamp"
 EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}  # 1980, the first moment a zip can hold
 EMULATED = {"analysis", "emulator"}  # environments with one of these files of requirements/ get ptxemu, from emulator/
 BARE = {"headers"}  # of requirements/: wheels of which only files are wanted, not what their Python code imports
+COMPILED = ("torch", "torchgen", "numpy", "pydantic", "pydantic_core", "yaml")  # packages that every build imports
 CXX_SUFFIXES = {".cuh", ".cu", ".h", ".cpp"}
 # A toolkit or compiler setting of the machine must not leak into a session.
 os.environ.pop("CUDA_HOME", None)
@@ -113,12 +114,13 @@ def install(session: nox.Session, *names: str, torch: bool = True, venv: Path | 
 
 
 def share_bytecode(venv: Path) -> None:
-    """Links what Python compiled of torch for `nox -s reproduce` into `venv`, where both have the same file.
+    """Links what Python compiled of `COMPILED` for `nox -s reproduce` into `venv`, where both have the same file.
 
     Without it the first import in each environment compiles a thousand files: two seconds.
     """
     other = ROOT / ".nox" / "reproduce"
-    for compiled in other.glob("lib/python*/site-packages/torch/**/*.pyc"):
+    folders = [folder for name in COMPILED for folder in other.glob(f"lib/python*/site-packages/{name}")]
+    for compiled in (path for folder in folders for path in folder.glob("**/*.pyc")):
         source = compiled.parent.parent / f"{compiled.name.partition('.')[0]}.py"
         mine = venv / compiled.relative_to(other)
         theirs = venv / source.relative_to(other)
@@ -206,14 +208,18 @@ def say_how_long(session: nox.Session, command: str) -> None:
 
 
 def build_each(session: nox.Session) -> None:
-    """Runs the session of every iteration, one per CPU at a time: environment, wheel, import check."""
+    """Runs the session of every iteration: environment, wheel, import check.
+
+    One more runs at a time than there are CPUs, as some wait for the disk. Packages of nox itself were checked already.
+    """
     numbers, started = list(titles()), time.monotonic()
 
     def build(number: int) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "nox", "-f", __file__, "-s", f"build-iteration-{number}", "--"]
+        nox_here = [sys.executable, "-m", "nox", "--script-mode", "none", "-f", __file__]
+        command = [*nox_here, "-s", f"build-iteration-{number}", "--"]
         return subprocess.run([*command, *session.posargs], capture_output=True, text=True, check=False)
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)) + 1) as pool:
         for done, run in enumerate(pool.map(build, numbers), 1):
             if run.returncode:
                 pool.shutdown(cancel_futures=True)

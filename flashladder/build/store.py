@@ -5,8 +5,8 @@ of everything that decides the content (text, included files, flags, versions) a
 their entry, and nothing is ever invalidated. ``meta.json`` is written last and holds the output's digest: an entry
 whose output has another digest is filled again.
 
-`fill_all` writes one build.ninja, and ninja runs ``python -S -m flashladder.build.store FOLDER`` for each entry. This
-worker uses the standard library only, because it starts hundreds of times.
+`fill_all` writes one build.ninja, and ninja runs ``python -S -m flashladder.build.store FOLDER...`` for each entry, or
+for a PTX and its first machine code. This worker uses the standard library only, because it starts hundreds of times.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from flashladder.errors import FlashladderError
 from flashladder.files import (
@@ -122,6 +122,11 @@ class PtxEntry(Entry):
     roots: tuple[tuple[str, str], ...]  # (folder, the name that stands for it in .file lines)
 
     OUTPUT, TOOL, LOG = "kernel.ptx", "nvcc", "nvcc.log"
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The versions of the tools that decide the PTX."""
+        return cast("Mapping[str, str]", self.inputs["versions"])
 
     @property
     def source(self) -> Path:
@@ -393,14 +398,28 @@ def fill_all(entries: Sequence[AnyEntry], n_jobs: int | None = None) -> None:
         _run_ninja(missing, n_jobs or default_jobs())
 
 
-def build_graph(missing: Sequence[AnyEntry]) -> str:
-    """The text of build.ninja: one edge per missing entry; an edge's output is the entry's ``meta.json``."""
-    worker = f"{shlex.quote(sys.executable)} -S -m flashladder.build.store"
-    lines = ["ninja_required_version = 1.8", "rule fill", f"  command = {_ninja(worker)} $folder"]
+def steps_of(missing: Sequence[AnyEntry]) -> list[list[AnyEntry]]:
+    """The entries that one worker fills in turn: a PTX and the first machine code made from it, or one entry alone."""
+    steps: dict[str, list[AnyEntry]] = {}
     for entry in missing:
-        made = _ninja(str(entry.folder / "meta.json"))
-        needs = f" | {_ninja(str(entry.ptx_entry.folder / 'meta.json'))}" if isinstance(entry, CubinEntry) else ""
-        lines += [f"build {made}: fill{needs}", f"  folder = {_ninja(shlex.quote(str(entry.folder)))}"]
+        step = steps.get(entry.ptx_entry.key, []) if isinstance(entry, CubinEntry) else []
+        if len(step) == 1:
+            step.append(entry)
+        else:
+            steps[entry.key] = [entry]
+    return list(steps.values())
+
+
+def build_graph(steps: Sequence[Sequence[AnyEntry]]) -> str:
+    """The text of build.ninja: an edge per step (`steps_of`); its outputs are the ``meta.json`` of its entries."""
+    worker = f"{shlex.quote(sys.executable)} -S -m flashladder.build.store"
+    lines = ["ninja_required_version = 1.8", "rule fill", f"  command = {_ninja(worker)} $folders"]
+    for step in steps:
+        made = " ".join(_ninja(str(entry.folder / "meta.json")) for entry in step)
+        first = step[0]
+        needs = f" | {_ninja(str(first.ptx_entry.folder / 'meta.json'))}" if isinstance(first, CubinEntry) else ""
+        folders = " ".join(_ninja(shlex.quote(str(entry.folder))) for entry in step)
+        lines += [f"build {made}: fill{needs}", f"  folders = {folders}"]
     return "\n".join(lines) + "\n"
 
 
@@ -415,15 +434,16 @@ def _run_ninja(missing: Sequence[AnyEntry], n_jobs: int) -> None:
     from flashladder.toolchain import find_ninja  # not for workers
 
     ninja, store, lines = find_ninja(), missing[0].folder.parent, list[str]()
+    steps = steps_of(missing)
     # a folder per run: two ninjas must not share one .ninja_log
     with file_errors(store), tempfile.TemporaryDirectory(prefix=".ninja-", dir=store) as folder:
-        write_atomic(Path(folder) / "build.ninja", build_graph(missing))
+        write_atomic(Path(folder) / "build.ninja", build_graph(steps))
         command = [str(ninja), "-C", folder, "-j", str(n_jobs)]
         environment = os.environ | {"NINJA_STATUS": "@%f/%t@ ", "PYTHONPATH": str(PACKAGE.parent)}
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         with (
             subprocess.Popen(command, env=environment, text=True, errors="replace", **pipes) as process,
-            Bar(total=len(missing), desc="compiling", unit="step") as bar,
+            Bar(total=len(steps), desc="compiling", unit="step") as bar,
         ):
             for line in process.stdout or ():
                 if status := _STATUS.match(line):
@@ -449,9 +469,10 @@ def _failure(output: Sequence[str], missing: Sequence[AnyEntry]) -> FlashladderE
 
 
 def main() -> None:
-    """Fills the entry named on the command line; prints an error as one marked JSON line, for `fill_all`."""
+    """Fills the entries named on the command line; prints an error as one marked JSON line, for `fill_all`."""
     try:
-        fill(Path(sys.argv[1]))
+        for folder in sys.argv[1:]:
+            fill(Path(folder))
     except FlashladderError as error:
         names = ("what", "where", "expected", "found", "hint")
         facts = {name: str(getattr(error, name)) for name in names if getattr(error, name) is not None}

@@ -45,12 +45,17 @@ from flashladder.toolchain import Toolchain, find_toolchain, load_pins
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip can hold: members carry no time of their own
 EPOCH_SECONDS = "315532800"
 LIBRARY_DIGEST = "library_sha256"  # its key in the manifest
+COMPRESSION = 6  # zlib's default; level 9 makes wheels 0.5 % smaller in four times the time
 
 # Runs in a process of its own: the operator exists, and the library offers exactly the configurations that were built.
+# Without garbage collection, during torch's import and at the end, it takes 1.4 s of CPU time instead of 1.9 s.
 _IMPORT_CHECK = """
+import gc
+gc.disable()
 import importlib, json, sys
 name, expected = sys.argv[1], json.loads(sys.argv[2])
 module = importlib.import_module(name)
+gc.freeze()
 import torch
 namespace = getattr(torch.ops, name)
 namespace.forward.default, namespace.forward_out.default
@@ -95,7 +100,7 @@ def zipped(members: Mapping[str, bytes]) -> bytes:
             entry = zipfile.ZipInfo(path, EPOCH)
             entry.compress_type = zipfile.ZIP_STORED if path.endswith(".whl") else zipfile.ZIP_DEFLATED
             entry.external_attr = (stat.S_IFREG | (0o755 if path.endswith(".so") else 0o644)) << 16
-            archive.writestr(entry, data, compresslevel=9)
+            archive.writestr(entry, data, compresslevel=COMPRESSION)
     return packed.getvalue()
 
 

@@ -23,6 +23,7 @@ from functools import partial
 from math import prod
 from pathlib import Path
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ from flashladder import parallel
 from flashladder.arguments import BACKENDS, Parser, program_of, require_numbers
 from flashladder.bench.command import add_kernels, add_result, installed_kernels, require_same
 from flashladder.bench.references import reference_identity
-from flashladder.build.compile import ptx_for, ptx_many, tools_of
+from flashladder.build.compile import ptx_for, ptx_many
 from flashladder.build.wheel import chosen_configs, load_installed
 from flashladder.cases import inputs, reference
 from flashladder.cases.inputs import EMULATED_REPEATS, Case, cases_for, emulator_cases
@@ -252,12 +253,12 @@ class Emulated:
             cases=lambda config: self.cases(config, iteration.row_stride),
         )  # fmt: skip
 
-    def check_in_worker(self, number: int) -> CheckReport:
-        """Checks one iteration in a worker process."""
+    def check_in_worker(self, kernel: Kernel) -> CheckReport:
+        """Checks one kernel in a worker process."""
         import torch
 
         torch.set_num_threads(1)  # there is a process per CPU already
-        return self.check(number, bar=False)
+        return replace(self, configs=(kernel.config,), dtypes=(kernel.dtype,)).check(kernel.iteration, bar=False)
 
     def kernels(self, numbers: Sequence[int]) -> list[tuple[Iteration, KernelConfig]]:
         """Iterations with their chosen configurations."""
@@ -267,13 +268,33 @@ class Emulated:
             for config in chosen_configs(number, self.configs, self.dtypes)
         ]
 
-    def check_many(self, numbers: Sequence[int]) -> CheckReport:
-        """Checks several iterations, with one worker process per CPU."""
+    def identities(self, numbers: Sequence[int]) -> list[Kernel]:
+        """The identity of each chosen kernel of some iterations; what is missing is compiled."""
+        pairs = self.kernels(numbers)
+        ptx_many(pairs)  # compiles each once, with all CPUs
+        return [emulated_identity(*pair) for pair in pairs]
+
+    def check_many(self, kernels: Sequence[Kernel], stop: threading.Event | None = None) -> CheckReport:
+        """Checks `identities` of several iterations, with one worker process per CPU; `stop` ends them.
+
+        Kernels with the same PTX, configuration and row stride have the same launches, so one of them runs for all.
+        """
+        numbers = {kernel.iteration for kernel in kernels}
         if len(numbers) == 1:
-            return self.check(numbers[0])
-        ptx_many(self.kernels(numbers))  # compiles each once, before the workers need it
-        reports = parallel.over(self.check_in_worker, numbers[::-1], "check")  # the last iterations take longest
-        return CheckReport(tuple(case for report in reports[::-1] for case in report.cases))
+            return self.check(*numbers)
+        alike: dict[tuple[object, ...], list[Kernel]] = {}
+        for kernel in kernels:
+            done = frozenset(case for key, case in self.done if key == kernel.key)
+            row_stride = load_iteration(kernel.iteration).row_stride
+            alike.setdefault((kernel.build, kernel.arch, kernel.config, row_stride, done), []).append(kernel)
+        first = [same[0] for same in alike.values()]
+        reports = parallel.over(self.check_in_worker, first[::-1], "check", stop=stop)  # the last take longest
+        found = {
+            kernel.key: [case.model_copy(update={"kernel": kernel.key}) for case in report.cases]
+            for same, report in zip(alike.values(), reports[::-1], strict=True)
+            for kernel in same
+        }
+        return CheckReport(tuple(case for kernel in kernels for case in found[kernel.key]))
 
 
 def rule_digest() -> str:
@@ -287,11 +308,12 @@ def emulated_identity(iteration: Iteration, config: KernelConfig) -> Kernel:
     Raises:
         FlashladderError: no compiler for it is available.
     """
-    ptx = ptx_sha256(read_ptx(ptx_for(iteration, config).ptx))
+    entry = ptx_for(iteration, config)
+    ptx = ptx_sha256(read_ptx(entry.ptx))
     return Kernel(
         iteration=iteration.number, config=config.short_form(), dtype=config.dtype, arch=iteration.family.targets.ptx,
         text_sha256=None, build=sha256(version() + rule_digest() + ptx),
-        toolchain=dict(tools_of().ptx_versions),
+        toolchain=dict(entry.versions),
     )  # fmt: skip
 
 
@@ -368,17 +390,22 @@ def run_emulated(options: argparse.Namespace) -> CheckReport:
     return checked(asked, options.numbers, options.out)
 
 
-def checked(asked: Emulated, numbers: Sequence[int], out: Path | None) -> CheckReport:
-    """Checks iterations on the emulator. If there is a file `out`, what it proves already is kept; it gets the rest."""
+def checked(
+    asked: Emulated, numbers: Sequence[int], out: Path | None, stop: threading.Event | None = None
+) -> CheckReport:
+    """Checks iterations on the emulator. If there is a file `out`, what it proves already is kept; it gets the rest.
+
+    `stop` ends the check, for a caller in another thread than the main one.
+    """
+    kernels = asked.identities(numbers)
     if not out:
-        return asked.check_many(numbers)
-    kernels = [emulated_identity(*pair) for pair in asked.kernels(numbers)]
+        return asked.check_many(kernels, stop)
     result = EmulatedCheckResult(
         rung=rung(gpu=False, counted=False, clocks=False), host=this_host(), kernels={one.key: one for one in kernels},
         reference=reference_identity({}), cases=(),
     )  # fmt: skip
     base, kept = resumed(out, result)
-    more = replace(asked, done=CheckReport(kept).done).check_many(numbers)
+    more = replace(asked, done=CheckReport(kept).done).check_many(kernels, stop)
     report = CheckReport((*kept, *more.cases))
     write(out, base, report.cases)
     return report

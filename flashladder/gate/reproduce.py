@@ -263,8 +263,8 @@ def own_folder(uuid: str, results: Path = RESULTS) -> Path:
     return folder
 
 
-def measure() -> Measured:
-    """Checks and times every iteration on this machine's GPU, and renders its own report.
+def measure(stop: threading.Event | None = None) -> Measured:
+    """Checks and times every iteration on this machine's GPU, and renders its own report; without a GPU `emulate`.
 
     Raises:
         CheckFailed: a kernel is wrong.
@@ -272,7 +272,7 @@ def measure() -> Measured:
     from flashladder.toolchain import gpu_arch
 
     if gpu_arch() is None:
-        return emulate()
+        return emulate(stop)
     from flashladder.bench import command as bench
     from flashladder.check import command as check
     from flashladder.gpu.device import open_device
@@ -296,10 +296,10 @@ def measure() -> Measured:
     return Measured(f"checked and timed on this GPU: {relative(machine)}", folder, named)
 
 
-def emulate() -> Measured:
+def emulate(stop: threading.Event | None = None) -> Measured:
     """Checks the PTX of every iteration on this CPU: fp16 and bf16, the published A100 configurations, one launch each.
 
-    What an earlier run proved about the same PTX, with the same emulator, is not proved again.
+    What an earlier run proved about the same PTX, with the same emulator, is not proved again. `stop` ends it.
     """
     start = time.monotonic()
     from flashladder.cases.inputs import proof_cases
@@ -309,7 +309,8 @@ def emulate() -> Measured:
         load_as(EMULATED, EmulatedCheckResult)
     except FlashladderError:  # missing, or damaged
         EMULATED.unlink(missing_ok=True)
-    report = check.checked(check.Emulated(cases=proof_cases), [iteration.number for iteration in load_all()], EMULATED)
+    numbers = [iteration.number for iteration in load_all()]
+    report = check.checked(check.Emulated(cases=proof_cases), numbers, EMULATED, stop)
     kernels = {case.kernel for case in report.cases}
     failures = [f"{case.kernel} {case.case}: {case.reason}" for case in report.failures]
     summary = f"{len(kernels)} kernels, {len(report.cases)} cases, {time.monotonic() - start:.0f} s"
@@ -327,6 +328,29 @@ def built_code() -> Checked:
     return lock.check(tuple(dict.fromkeys(default_arch(iteration.family) for iteration in load_all())))
 
 
+def measure_and_gate() -> tuple[Measured, list[Outcome]]:
+    """`measure` and the gate, with a line for each check. On the emulator both at once; on a GPU the gate waits."""
+    from flashladder.toolchain import gpu_arch
+
+    locks = Check("the machine code that is built here is the locked one", built_code)
+    if gpu_arch() is not None:
+        measured = measure()
+        for one in measured.outcomes:
+            print_at_once(one)
+        return measured, [*measured.outcomes, *Gate().run(print_at_once, [locks])]
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as background:
+        try:
+            emulated = background.submit(measure, stop)
+            gated = Gate().run(print_at_once, [locks])
+            measured = emulated.result()
+        finally:
+            stop.set()  # on Ctrl-C, ends the emulator's processes
+    for one in measured.outcomes:
+        print_at_once(one)
+    return measured, [*measured.outcomes, *gated]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures, prints one line per check and the table; exit code 1 if a check failed."""
     parser = Parser(
@@ -338,11 +362,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     with one_line_errors():
         n_wheels = require_wheels()
-        measured = measure()
-        for one in measured.outcomes:
-            print_at_once(one)
-        locks = Check("the machine code that is built here is the locked one", built_code)
-        outcomes = [*measured.outcomes, *Gate().run(print_at_once, [locks])]
+        measured, outcomes = measure_and_gate()
         print(report_tables.terminal(collect(measured.folder or RESULTS)))
         where = measured.folder or report.REPORT
         print(f"\nplot    {relative(where / report.PLOT)}.svg, .png")

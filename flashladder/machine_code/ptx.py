@@ -9,6 +9,7 @@ Run: ``invoke ptx kernel.ptx --counts``.
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 import itertools
 from pathlib import Path
 import re
@@ -32,6 +33,7 @@ _VECTOR = re.compile(r"\{\s*[^{};\s][^{};]*\}")  # braces around operands or ini
 _STATEMENT = re.compile(r"^(?:@!?%\w+\s+)?(?P<opcode>[a-z][\w.:]*(?:\s+\.[a-z][\w.:]*)*)")
 
 
+@lru_cache(maxsize=1)  # who reads a file asks for its digest next
 def normalise(text: str) -> str:
     """PTX without comments, line tables, debug sections, blank lines and names derived from a path.
 
@@ -42,7 +44,7 @@ def normalise(text: str) -> str:
         text = pattern.sub("", text)
     text = _DEBUG_TARGET.sub(r"\1", text)
     text = _ANONYMOUS.sub("_GLOBAL__N_", _INTERNAL.sub("_INTERNAL_", text))
-    lines = (_BLANKS.sub(" ", line).strip() for line in text.splitlines())
+    lines = (line.strip() for line in _BLANKS.sub(" ", text).splitlines())
     return "".join(f"{line}\n" for line in lines if line)
 
 

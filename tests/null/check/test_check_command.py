@@ -22,7 +22,7 @@ from flashladder.check.command import CheckReport, check_iteration, emulated_ide
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import verify
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.names import DTYPES
 from flashladder.problem import Problem
 from flashladder.results.files import load_as, load_result, this_host
@@ -41,8 +41,8 @@ def outcome(key: str, name: str, status: str = "pass", accuracy: Accuracy | None
     )
 
 
-def keys(*numbers: int, dtypes: Sequence[str] = ("fp16",)) -> list[str]:
-    return [f"{n:02d} {one.short_form()}" for n in numbers for one in chosen_configs(n, ["a100"], dtypes)]
+def keys(*numbers: int, dtypes: Sequence[str] = ("fp16",), configs: Sequence[str] = ("a100",)) -> list[str]:
+    return [f"{n:02d} {one.short_form()}" for n in numbers for one in chosen_configs(n, configs, dtypes)]
 
 
 def names(cases: Sequence[CaseResult]) -> list[tuple[str, str]]:
@@ -75,7 +75,8 @@ class Planted:
     def check_iteration(self, number: int, **given: Any) -> CheckReport:
         self.asked.append((number, given["done"]))
         self.now += 10.0
-        made = [outcome(key, name, self.status) for key in keys(number, dtypes=given["dtypes"]) for name in "ab"]
+        every = keys(number, dtypes=given["dtypes"], configs=given["configs"])
+        made = [outcome(key, name, self.status) for key in every for name in "ab"]
         return CheckReport(tuple(one for one in made if (one.kernel, one.case) not in given["done"]))
 
 
@@ -87,7 +88,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
         kernel = partial(made.identity, number)
         return SimpleNamespace(identity=kernel, require=lambda _: None, run=None)
 
-    def over(function: Any, items: Sequence[int], _: str) -> list[CheckReport]:
+    def over(function: Any, items: Sequence[Kernel], _: str, stop: None) -> list[CheckReport]:
         return [function(item) for item in items]
 
     monkeypatch.setattr("flashladder.bench.command.load_installed", load_installed)
@@ -118,6 +119,31 @@ def test_every_kernel_is_checked_and_written_with_its_code(planted: Planted, tmp
         assert (written.gpu, written.rule) == (GPU, rule_digest())
     assert planted.run(backend, 7).passed
     assert sorted(tmp_path.iterdir()) == [out], "without --out nothing is written"
+
+
+def test_kernels_of_the_same_ptx_and_configuration_are_launched_once_and_all_named(
+    planted: Planted, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def identity(iteration: Iteration, config: KernelConfig) -> Kernel:
+        made = planted.identity(iteration.number, config, "sm_90a")
+        return made.model_copy(update={"build": planted.code.get(iteration.number, "that of 30")})
+
+    monkeypatch.setattr(check, "emulated_identity", identity)
+    planted.code = {29: "another"}
+    out = tmp_path / "check.json"
+    report = planted.run("emulator", 29, 30, 31, out=out)
+    assert [number for number, _ in planted.asked] == [31, 30, 29], "of 31 only the kernel with a mask"
+    every = [(key, name) for key in keys(29, 30, 31) for name in "ab"]
+    assert len(every) == 8
+    assert names(report.cases) == names(load_as(out, EmulatedCheckResult).cases) == every
+    planted.code = {29: "another", 31: "changed"}
+    planted.run("emulator", 30, 31, out=out)
+    planted.code = {29: "another"}
+    again = planted.run("emulator", 30, 31, out=out)
+    assert names(again.cases) == every[2:], "30 was kept, and 31 is not proved by a launch that did not run"
+    planted.status = "fail"
+    planted.code = dict.fromkeys((30, 31), "wrong")
+    assert names(planted.run("emulator", 30, 31, out=out).failures) == every[2:]
 
 
 def test_verify_sees_what_an_emulated_check_failed_or_lacks(planted: Planted, tmp_path: Path) -> None:
@@ -295,8 +321,7 @@ def test_what_a_failed_launch_broke_ends_the_check_and_nothing_else_is_swallowed
 def test_an_emulated_kernel_is_known_by_ptx_emulator_and_rule(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ptx = tmp_path / "kernel.ptx"
     iteration = load_iteration(7)
-    monkeypatch.setattr(check, "ptx_for", lambda *_: SimpleNamespace(ptx=ptx))
-    monkeypatch.setattr(check, "tools_of", lambda: SimpleNamespace(ptx_versions={"nvcc": "13.0"}))
+    monkeypatch.setattr(check, "ptx_for", lambda *_: SimpleNamespace(ptx=ptx, versions={"nvcc": "13.0"}))
     found = []
     for code, judged, emulator in (("ret", "a", "1"), ("exit", "a", "1"), ("exit", "b", "1"), ("exit", "b", "2")):
         ptx.write_text(f".version 8.0\n\t{code};\n", encoding="utf-8")

@@ -37,7 +37,7 @@ def test_without_a_gpu_every_iteration_is_checked_on_the_emulator(
     )
     asked: list[list[int]] = []
 
-    def checked(emulated: check.Emulated, numbers: list[int], out: Path) -> CheckReport:
+    def checked(emulated: check.Emulated, numbers: list[int], out: Path, _: object) -> CheckReport:
         assert (emulated.cases, out) == (proof_cases, reproduce.EMULATED)
         assert not out.exists(), "a damaged file proves nothing, and would be an error"
         asked.append(numbers)
@@ -101,7 +101,7 @@ def test_it_ends_with_the_table_the_plot_and_one_line_per_check(
     fixture = make(tmp_path / "results", lambda number: 50.0 + number, lengths=[4096])
     ladder = report_data.collect(fixture.folder)
     monkeypatch.setattr(reproduce, "require_wheels", lambda: 1)
-    monkeypatch.setattr(reproduce, "measure", lambda: reproduce.Measured("no GPU here"))
+    monkeypatch.setattr(reproduce, "measure", lambda *_: reproduce.Measured("no GPU here"))
     monkeypatch.setattr(reproduce, "collect", lambda _: ladder)
     monkeypatch.setattr(reproduce.Gate, "checks", lambda _: [])
     monkeypatch.setattr(reproduce.Gate, "verified", None)
