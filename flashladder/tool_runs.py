@@ -1,7 +1,4 @@
-"""How a tool of the toolchain is run, and what a failed run means: one line that says what to do (`diagnose`).
-
-Standard library only, because the store's workers import it.
-"""
+"""How a tool of the toolchain is run, and what a failed run means: one line that says what to do (`diagnose`)."""
 
 from __future__ import annotations
 

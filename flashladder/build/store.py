@@ -5,23 +5,20 @@ of everything that decides the content (text, included files, flags, versions) a
 their entry, and nothing is ever invalidated. ``meta.json`` is written last and holds the output's digest: an entry
 whose output has another digest is filled again.
 
-`fill_all` writes one build.ninja, and ninja runs ``python -S -m flashladder.build.store FOLDER`` for each entry. This
-worker uses the standard library only, because it starts hundreds of times.
+`fill_all` fills many entries at once, with a thread for each compiler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 import fcntl
-import json
 import os
 from pathlib import Path
 import re
-import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -41,8 +38,9 @@ from flashladder.files import (
     write_atomic,
 )
 from flashladder.machine_code.ptxas import PtxasUsage, parse_log, warnings_of
-from flashladder.paths import BUILD, PACKAGE
-from flashladder.tool_runs import FEWER_JOBS, diagnose, disk_full, file_errors, run_tool
+from flashladder.parallel import Bar
+from flashladder.paths import BUILD
+from flashladder.tool_runs import diagnose, file_errors, run_tool
 
 SCHEMA = 1
 STORE = BUILD / "store"
@@ -161,6 +159,9 @@ class CubinEntry(Entry):
             return PtxasUsage.from_json(self.meta)
 
 
+AnyEntry = PtxEntry | CubinEntry
+
+
 def is_whole(folder: Path, output: str, log: str) -> bool:
     """Whether `folder` has its `log`, its record, and the source and `output` with the recorded digests."""
     try:
@@ -243,14 +244,6 @@ def cubin_entry(ptx: PtxEntry, arch: str, tools: Tools, store: Path = STORE) -> 
     return CubinEntry(key, folder, command, inputs, arch, ptx)
 
 
-def prepare(entry: PtxEntry | CubinEntry) -> None:
-    """Writes what `fill` needs into the entry's folder: the job and, for PTX, the translation unit."""
-    names = ("key", "command", "inputs", "OUTPUT", "LOG", "TOOL", "roots")
-    if isinstance(entry, PtxEntry):
-        write_atomic(entry.source, entry.text)
-    write_atomic(entry.folder / "job.json", dump_json({name.lower(): getattr(entry, name) for name in names}))
-
-
 def read_recorded(store: Path) -> Tools | None:
     """The tools that filled the `store` of a bundle; None for another store. Raises `FlashladderError`."""
     path = store / TOOLS_FILE
@@ -268,7 +261,6 @@ def read_recorded(store: Path) -> Tools | None:
 
 
 LOCK_TIMEOUT_S, POLL_S = 600.0, 0.1
-ERROR_MARK = "flashladder-error: "
 _FILE_LINE = re.compile(r'^(?P<head>\s*\.file\s+\d+\s+)"(?P<path>(?:[^"\\\n]|\\.)*)"', re.MULTILINE)
 
 _NEXT = r"(?:,|\n\.b8 )"  # between two bytes of a string in a debug section
@@ -278,35 +270,35 @@ _HASHED_BYTES = re.compile(rf"({_NEXT.join(map(str, b'_INTERNAL_'))})((?:{_NEXT}
 _BYTE = re.compile(r"(?<![b\d])\d+")
 
 
-def fill(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> None:
-    """Runs the prepared job of the entry in `folder`, unless another process has filled it meanwhile.
+def fill(entry: AnyEntry, timeout_s: float = LOCK_TIMEOUT_S) -> None:
+    """Runs the tool of an entry in its folder, unless another process has filled it meanwhile.
 
     Raises:
         FlashladderError: the tool failed, the disk is full, or another process kept the entry for `timeout_s` seconds.
     """
+    folder = entry.folder
     with file_errors(folder), entry_lock(folder, timeout_s):
-        job = load_json((folder / "job.json").read_bytes())
-        if not is_whole(folder, job["output"], job["log"]):
-            _run(folder, job)
-
-
-def _run(folder: Path, job: Mapping[str, Any]) -> None:
-    for leftover in folder.glob("tmp-*"):  # of a build that was killed
-        shutil.rmtree(leftover, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-", ignore_cleanup_errors=True) as scratch:
-        made, started = Path(scratch) / job["output"], time.monotonic()
-        code, text = run_tool([*job["command"], "-o", str(made.relative_to(folder))], folder, Path(scratch))
-        wall_ms = round((time.monotonic() - started) * 1000, 1)
-        log = write_atomic(folder / job["log"], f"$ {' '.join(job['command'])} -o {job['output']}\n{text}")
-        if code:
-            raise diagnose(job["tool"], code, text, log, folder)
-        data = made.read_bytes()
-        if job["roots"]:
-            data = portable_paths(data.decode(), job["roots"], folder).encode()
-        write_atomic(folder / job["output"], data)
-        facts = {"key": job["key"], "inputs": job["inputs"], "sha256": sha256(data), "wall_ms": wall_ms}
-        facts |= asdict(parse_log(text, where=relative(log))) if job["tool"] == "ptxas" else {}
-        write_atomic(folder / "meta.json", dump_json({"warnings": warnings_of(text)} | facts))
+        if entry.is_complete:
+            return
+        for leftover in folder.glob("tmp-*"):  # of a build that was killed
+            shutil.rmtree(leftover, ignore_errors=True)
+        if isinstance(entry, PtxEntry):
+            write_atomic(entry.source, entry.text)
+        with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-", ignore_cleanup_errors=True) as scratch:
+            made, started = Path(scratch) / entry.OUTPUT, time.monotonic()
+            code, text = run_tool([*entry.command, "-o", str(made.relative_to(folder))], folder, Path(scratch))
+            wall_ms = round((time.monotonic() - started) * 1000, 1)
+            log = write_atomic(entry.log, f"$ {' '.join(entry.command)} -o {entry.OUTPUT}\n{text}")
+            if code:
+                raise diagnose(entry.TOOL, code, text, log, folder)
+            data = made.read_bytes()
+        facts = {"warnings": warnings_of(text), "key": entry.key, "inputs": entry.inputs, "wall_ms": wall_ms}
+        if isinstance(entry, CubinEntry):
+            facts |= asdict(parse_log(text, where=relative(log)))
+        elif entry.roots:
+            data = portable_paths(data.decode(), entry.roots, folder).encode()
+        write_atomic(folder / entry.OUTPUT, data)
+        write_atomic(folder / "meta.json", dump_json(facts | {"sha256": sha256(data)}))
 
 
 def portable_paths(ptx: str, roots: Iterable[tuple[str, str]], folder: Path) -> str:
@@ -365,10 +357,6 @@ def default_jobs() -> int:
     return len(os.sched_getaffinity(0))
 
 
-AnyEntry = PtxEntry | CubinEntry
-_STATUS = re.compile(r"^@(\d+)/(\d+)@ ")
-
-
 def missing_entries(entries: Iterable[AnyEntry]) -> list[AnyEntry]:
     """The entries, and before them the PTX of all, that are not filled or are damaged, each once."""
     entries = list(entries)
@@ -378,86 +366,34 @@ def missing_entries(entries: Iterable[AnyEntry]) -> list[AnyEntry]:
 
 
 def fill_all(entries: Sequence[AnyEntry], n_jobs: int | None = None) -> None:
-    """Fills every entry that is not filled, and the PTX of cubins first; needs no ninja when none is missing.
+    """Fills every entry that is not filled, and the PTX of cubins first, with a progress bar.
 
     `n_jobs`: compilers at once; None for one per CPU.
 
     Raises:
-        FlashladderError: `n_jobs` is not positive, ninja is missing, or a tool failed: the first failure, diagnosed.
+        FlashladderError: `n_jobs` is not positive, or a tool failed: the first failure, diagnosed.
     """
     if n_jobs is not None and n_jobs < 1:
         raise FlashladderError("the number of jobs must be positive", expected="1 or more", found=n_jobs)
-    if missing := missing_entries(entries):
-        for entry in missing:
-            prepare(entry)
-        _run_ninja(missing, n_jobs or default_jobs())
+    missing, jobs = missing_entries(entries), dict[str, Future[None]]()
+    with (
+        ThreadPoolExecutor(n_jobs or default_jobs()) as pool,
+        Bar(total=len(missing), desc="compiling", unit="step") as bar,
+    ):
+        try:
+            for entry in missing:
+                ptx = jobs.get(entry.ptx_entry.key) if isinstance(entry, CubinEntry) else None
+                jobs[entry.key] = pool.submit(_fill_after, ptx, entry)
+            for job in as_completed(jobs.values()):
+                job.result()
+                bar.update()
+        except BaseException:  # the first failure, or Ctrl-C
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
-def build_graph(missing: Sequence[AnyEntry]) -> str:
-    """The text of build.ninja: one edge per missing entry; an edge's output is the entry's ``meta.json``."""
-    worker = f"{shlex.quote(sys.executable)} -S -m flashladder.build.store"
-    lines = ["ninja_required_version = 1.8", "rule fill", f"  command = {_ninja(worker)} $folder"]
-    for entry in missing:
-        made = _ninja(str(entry.folder / "meta.json"))
-        needs = f" | {_ninja(str(entry.ptx_entry.folder / 'meta.json'))}" if isinstance(entry, CubinEntry) else ""
-        lines += [f"build {made}: fill{needs}", f"  folder = {_ninja(shlex.quote(str(entry.folder)))}"]
-    return "\n".join(lines) + "\n"
-
-
-def _ninja(text: str) -> str:
-    """`text` where ninja expects a path or a value."""
-    return re.sub(r"[$ :\n]", lambda match: "$" + match[0], text)
-
-
-def _run_ninja(missing: Sequence[AnyEntry], n_jobs: int) -> None:
-    """Fills entries with a progress bar where a terminal is attached; raises the first failure."""
-    from flashladder.parallel import Bar
-    from flashladder.toolchain import find_ninja  # not for workers
-
-    ninja, store, lines = find_ninja(), missing[0].folder.parent, list[str]()
-    # a folder per run: two ninjas must not share one .ninja_log
-    with file_errors(store), tempfile.TemporaryDirectory(prefix=".ninja-", dir=store) as folder:
-        write_atomic(Path(folder) / "build.ninja", build_graph(missing))
-        command = [str(ninja), "-C", folder, "-j", str(n_jobs)]
-        environment = os.environ | {"NINJA_STATUS": "@%f/%t@ ", "PYTHONPATH": str(PACKAGE.parent)}
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        with (
-            subprocess.Popen(command, env=environment, text=True, errors="replace", **pipes) as process,
-            Bar(total=len(missing), desc="compiling", unit="step") as bar,
-        ):
-            for line in process.stdout or ():
-                if status := _STATUS.match(line):
-                    bar.update(int(status[1]) - bar.n)
-                else:
-                    lines.append(line.rstrip("\n"))
-    if process.returncode != 0:
-        raise _failure(lines, missing)
-
-
-def _failure(output: Sequence[str], missing: Sequence[AnyEntry]) -> FlashladderError:
-    """The error for the first failure that a worker reported, else for the last line that ninja printed."""
-    for line in output:
-        if line.startswith(ERROR_MARK):
-            return FlashladderError(**json.loads(line.removeprefix(ERROR_MARK)))
-    text = "\n".join(output)
-    if re.search(r"no space left on device", text, re.IGNORECASE):
-        return disk_full(missing[0].folder.parent)
-    if re.search(r"\bKilled\b|signal 9|exited with code 137|\[code=137\]", text):
-        return FlashladderError("a compiler was killed: the machine most likely ran out of memory", hint=FEWER_JOBS)
-    said = [line for line in output if line.strip() and not line.startswith(("ninja: ", "FAILED:"))]
-    return FlashladderError("the build stopped without a compiler's message", found=said[-1] if said else "no output")
-
-
-def main() -> None:
-    """Fills the entry named on the command line; prints an error as one marked JSON line, for `fill_all`."""
-    try:
-        fill(Path(sys.argv[1]))
-    except FlashladderError as error:
-        names = ("what", "where", "expected", "found", "hint")
-        facts = {name: str(getattr(error, name)) for name in names if getattr(error, name) is not None}
-        print(ERROR_MARK + json.dumps(facts))
-        raise SystemExit(error.exit_code) from None
-
-
-if __name__ == "__main__":
-    main()
+def _fill_after(ptx: Future[None] | None, entry: AnyEntry) -> None:
+    """Fills an entry when its PTX is there. Jobs start in order, so the job of the PTX runs or is done."""
+    if ptx is not None:
+        ptx.result()
+    fill(entry)

@@ -1,7 +1,7 @@
 """The resources of a kernel as ``ptxas -v`` reports them, and how many CTAs of it fit on one SM.
 
-Standard library only, because the build's workers import it. The occupancy rules are those of ``cuda_occupancy.h`` in
-the CUDA runtime's wheel, for compute capability 8.0 to 9.0; `tests/nvcc/test_explain.py` compares both.
+The occupancy rules are those of ``cuda_occupancy.h`` in the CUDA runtime's wheel, for compute capability 8.0 to 9.0;
+`tests/nvcc/test_explain.py` compares both.
 
 Run: ``invoke ptxas 7``. Try ``load_gpus()["a100"].occupancy(registers=255, threads=128, shared_bytes=65536)``.
 """
@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 import re
 
+from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError
 from flashladder.names import KERNEL
 
@@ -148,8 +149,6 @@ def warnings_of(log: str) -> tuple[str, ...]:
 
 def to_csv(rows: Iterable[PtxasRow], columns: Sequence[str] = COLUMNS) -> str:
     """Some `columns` of the rows as CSV with a header; lines end in a newline."""
-    from flashladder.columns import csv_text  # imported late: the build's workers start often and print nothing
-
     return csv_text(columns, (list(row.cells(columns).values()) for row in rows))
 
 
