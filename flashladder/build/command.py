@@ -139,10 +139,7 @@ def make(
     """Makes the folder of a build, in place of an older one.
 
     `toolchain` is the pinned one, which makes the host half; `inputs` are `inputs_of` the request; `table` holds the
-    rows of the ptxas table and warnings.
-
-    Raises:
-        FlashladderError: a compiler or the linker failed.
+    rows of the ptxas table and warnings. A compiler or linker that fails is an error.
     """
     require_folder_or_nothing(request.folder)
     iteration, family = request.iteration, request.iteration.family
@@ -310,8 +307,7 @@ def _install(request: Request, made: Path, digest: str) -> None:
 def make_request(subject: int | str, arch: str | None, key: str, *, debug: bool = False, cuda: str = "") -> Request:
     """Checks the arguments and selects the configurations; warns when this machine's GPU would have to compile PTX.
 
-    Raises:
-        FlashladderError: no such iteration, ablation, architecture, selection or toolchain.
+    An iteration, ablation, architecture, selection or toolchain that does not exist is an error.
     """
     iteration, cuda = load_description(str(subject)), load_pins().axis(cuda)
     arches = arches_of(iteration, arch)

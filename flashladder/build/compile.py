@@ -46,16 +46,13 @@ PTX_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cu
 def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tools:
     """Programs, versions and flags for a release build (-lineinfo) or a debug build (-G -O0).
 
-    If the store came with a bundle, a release build's are those that the bundle recorded (`read_recorded`).
-
-    Raises:
-        FlashladderError: the toolchain or the host compiler is missing.
+    If the store came with a bundle, a release build's are those that the bundle recorded (`read_recorded`). A missing
+    toolchain or host compiler is an error.
     """
     if toolchain is None and not debug and (found := read_recorded(STORE)):
         return found
     toolchain = toolchain or find_toolchain()
-    pins, host = load_pins(), host_compiler()
-    versions = {name: toolchain.versions[name] for name in PTX_PACKAGES}
+    pins, host, versions = load_pins(), host_compiler(), toolchain.versions
     return Tools(
         root=toolchain.root,
         nvcc=toolchain.nvcc,
@@ -63,8 +60,8 @@ def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tool
         host_compiler=host,
         nvcc_flags=(f"-arch={pins.ptx_arch}", *pins.flags("nvcc", debug=debug)),
         ptxas_flags=pins.flags("ptxas", debug=debug),
-        ptx_versions=versions | {"host compiler": host_compiler_version(host)},
-        ptxas_version=toolchain.versions["nvidia-cuda-nvcc"],
+        ptx_versions={name: versions[name] for name in PTX_PACKAGES} | {"host compiler": host_compiler_version(host)},
+        ptxas_version=versions["nvidia-cuda-nvcc"],
         debug=debug,
     )
 
@@ -90,8 +87,7 @@ def cubin_for(iteration: Iteration, config: KernelConfig, arch: str) -> CubinEnt
 def ptx_many(pairs: Iterable[tuple[Iteration, KernelConfig]], kernels: Path = KERNELS) -> list[PtxEntry]:
     """The PTX of each (iteration, configuration), in order, compiled if it is not in the store.
 
-    Raises:
-        FlashladderError: the toolchain is missing, or nvcc failed (the line says why and where the log is).
+    If the toolchain is missing, or nvcc fails, the line of the error says why and where the log is.
     """
     tools = tools_of()
     entries = [ptx_planned(iteration, config, tools, kernels) for iteration, config in pairs]
@@ -145,11 +141,7 @@ def compile_many(
 
 
 def require_target(iteration: Iteration, arch: str) -> str:
-    """The target of an iteration's family that runs on `arch`: `arch` itself, or ``sm_90a`` for sm_90.
-
-    Raises:
-        FlashladderError: the family has no such target.
-    """
+    """The target of an iteration's family for `arch`: itself, or ``sm_90a`` for sm_90. A family without one is an error."""
     targets, code = iteration.family.targets, iteration.family.targets.serving(require_arch(arch))
     if code is None:
         family = f"of the family {iteration.family.name}, which has no code for this"

@@ -194,10 +194,8 @@ def whole_record(path: Path) -> dict[str, Any] | None:
 def ptx_entry(text: str, include_dir: Path, includes: Iterable[Path], tools: Tools, store: Path = STORE) -> PtxEntry:
     """The entry for the PTX of the translation unit `text`, filled or not.
 
-    `includes` are all the files in `include_dir`, the folder for nvcc's -I, that `text` includes, directly or not.
-
-    Raises:
-        FlashladderError: an included file cannot be read or lies outside `include_dir`.
+    `includes` are all the files in `include_dir`, the folder for nvcc's -I, that `text` includes, directly or not. One
+    that cannot be read, or lies outside the folder, is an error.
     """
     include_dir, digests = include_dir.resolve(), dict[str, str]()
     for path in includes:
@@ -273,8 +271,7 @@ _BYTE = re.compile(r"(?<![b\d])\d+")
 def fill(entry: AnyEntry, timeout_s: float = LOCK_TIMEOUT_S) -> None:
     """Runs the tool of an entry in its folder, unless another process has filled it meanwhile.
 
-    Raises:
-        FlashladderError: the tool failed, the disk is full, or another process kept the entry for `timeout_s` seconds.
+    It is an error if the tool fails, the disk is full, or another process keeps the entry for `timeout_s` seconds.
     """
     folder = entry.folder
     with file_errors(folder), entry_lock(folder, timeout_s):
@@ -324,8 +321,7 @@ def portable_paths(ptx: str, roots: Iterable[tuple[str, str]], folder: Path) -> 
 def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "") -> Iterator[None]:
     """Locks `folder` against other processes; waits with a message while another process holds the lock.
 
-    Raises:
-        FlashladderError: another process still holds it after `timeout_s` seconds; the message begins with `refusal`.
+    If that process still holds it after `timeout_s` seconds, it raises an error that begins with `refusal`.
     """
     make_folder(folder)
     require_file_or_nothing(folder / ".lock")
@@ -357,9 +353,8 @@ def default_jobs() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def missing_entries(entries: Iterable[AnyEntry]) -> list[AnyEntry]:
+def missing_entries(entries: Sequence[AnyEntry]) -> list[AnyEntry]:
     """The entries, and before them the PTX of all, that are not filled or are damaged, each once."""
-    entries = list(entries)
     units = [entry.ptx_entry if isinstance(entry, CubinEntry) else entry for entry in entries]
     wanted = {entry.key: entry for entry in (*units, *entries)}
     return [entry for entry in wanted.values() if not entry.is_complete]
@@ -368,10 +363,7 @@ def missing_entries(entries: Iterable[AnyEntry]) -> list[AnyEntry]:
 def fill_all(entries: Sequence[AnyEntry], n_jobs: int | None = None) -> None:
     """Fills every entry that is not filled, and the PTX of cubins first, with a progress bar.
 
-    `n_jobs`: compilers at once; None for one per CPU.
-
-    Raises:
-        FlashladderError: `n_jobs` is not positive, or a tool failed: the first failure, diagnosed.
+    `n_jobs`: compilers at once; None for one per CPU. If a tool fails, it raises the first failure, diagnosed.
     """
     if n_jobs is not None and n_jobs < 1:
         raise FlashladderError("the number of jobs must be positive", expected="1 or more", found=n_jobs)

@@ -239,11 +239,7 @@ class Measured:
 
 
 def require_wheels() -> int:
-    """Loads all wheels and returns their number.
-
-    Raises:
-        FlashladderError: a wheel is missing, or lacks a configuration of its iteration.
-    """
+    """Loads all wheels and returns their number; one that is missing, or lacks a configuration, is an error."""
     from flashladder.build.wheel import load_installed
 
     ladder = load_all()
@@ -264,11 +260,7 @@ def own_folder(uuid: str, results: Path = RESULTS) -> Path:
 
 
 def measure() -> Measured:
-    """Checks and times every iteration on this machine's GPU, and renders its own report.
-
-    Raises:
-        CheckFailed: a kernel is wrong.
-    """
+    """Checks and times every iteration on this machine's GPU, and renders its own report; raises `CheckFailed`."""
     from flashladder.toolchain import gpu_arch
 
     if gpu_arch() is None:

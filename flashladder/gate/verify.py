@@ -99,10 +99,7 @@ def error_line(error: Exception) -> str:
 def verify(path: Path, tell: Callable[[Outcome], object] = lambda _: None) -> list[Outcome]:
     """Verifies every document of `path`: a file, a machine's folder or a folder of these.
 
-    Calls `tell` with each outcome at once.
-
-    Raises:
-        FlashladderError: there is no such path, or nothing to verify in it.
+    Calls `tell` with each outcome at once. A missing path, and one without a document, are errors.
     """
     where = relative(path)
     require_existing(path)
@@ -490,8 +487,7 @@ def _series(kernel: str, dtype: str, shape: Problem) -> str:
 def draw(result: BenchResult, n_cells: int, seed: int, digest: str) -> Sample:
     """A random sample of cells, reproducible from seed and file digest. Returns kernels grouped by (dtype, shape).
 
-    Raises:
-        FlashladderError: the file has no such cell, or `n_cells` is less than 1.
+    A file without such a cell, and `n_cells` less than 1, are errors.
     """
     known = [one for one in result.summaries if one.kernel in result.kernels and not result.kernels[one.kernel].variant]
     if not known or n_cells < 1:
@@ -507,10 +503,8 @@ def draw(result: BenchResult, n_cells: int, seed: int, digest: str) -> Sample:
 def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Outcome:
     """Times some of a file's cells again and compares: with tolerances on the same GPU model, by rank on another.
 
-    `timer` times the cells; None: this machine's GPU.
-
-    Raises:
-        FlashladderError: no GPU, no such wheel, a file of another kind, or a tuning run.
+    `timer` times the cells; None: this machine's GPU. A missing GPU or wheel, a file of another kind, and a tuning run
+    are errors.
     """
     expected = load_as(path, BenchResult)
     if expected.purpose != "report":
@@ -546,8 +540,7 @@ def file_to_rerun(path: Path | None, gpu_name: str) -> Path:
 def time_on_this_gpu(sample: Sample) -> BenchResult:
     """Times cells on torch's current GPU, by the protocol of `flashladder.bench`.
 
-    Raises:
-        FlashladderError: there is no GPU, another process uses it, or a wheel or a configuration is missing.
+    It is an error if there is no GPU, another process uses it, or a wheel or a configuration is missing.
     """
     from flashladder.bench.command import finish, new_result
     from flashladder.bench.references import kernel_subject
@@ -595,10 +588,8 @@ def verify_and_tell(named: str, *, rerun: bool, n_cells: int, seed: int, as_json
     """Verifies and prints; exit code 1 if a check failed.
 
     `named`: a result file or a folder of them; empty: the results of all machines. With `rerun` this GPU also times a
-    random sample of `n_cells` cells. `as_json` prints all outcomes at the end, instead of a line per file at once.
-
-    Raises:
-        FlashladderError: no such file, `--cells` or `--seed` without `--rerun`, or a rerun without a GPU.
+    random sample of `n_cells` cells. `as_json` prints all outcomes at the end, instead of a line per file at once. A
+    missing file, `--cells` or `--seed` without `--rerun`, and a rerun without a GPU are errors.
     """
     if not rerun and (n_cells, seed) != DEFAULT_SAMPLE:
         raise FlashladderError("--cells and --seed need --rerun")

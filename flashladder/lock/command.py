@@ -256,11 +256,8 @@ def write(arch: str, iterations: Sequence[int] | None, reason: str, *, folder: P
 def relock(number: int, reason: str, *, folder: Path = LOCKS, changelog: Path = CHANGELOG) -> None:
     """``invoke lock N --reason``: locks iteration `number` again for every architecture and adds a changelog line.
 
-    It prints a line and writes nothing if the machine code on every architecture is the locked one.
-
-    Raises:
-        FlashladderError: the reason is empty, there is no such iteration, a kernel does not compile, or the changelog
-            cannot be read. Nothing is written then.
+    It prints a line and writes nothing if the machine code on every architecture is the locked one. It raises an error
+    and writes nothing if there is no reason or no such iteration, or a kernel does not compile.
     """
     require_checkout("lock")
     reason = _checked_reason(reason)

@@ -142,8 +142,7 @@ def kernels_of(data: bytes) -> list[CodeKernel]:
 def debug_ptx(data: bytes) -> str:
     """The PTX that ptxas kept (``-lineinfo`` or ``-g``), without comments and line tables; empty if there is none.
 
-    Raises:
-        FlashladderError: no cubin, a damaged one, or a section that is no text.
+    Data that are no cubin, or a damaged one, are an error.
     """
     return "".join(f"{line}\n" for line in _kept_lines(_content(data, sections_of(data), TEXT)) if line)
 

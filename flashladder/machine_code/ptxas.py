@@ -93,11 +93,8 @@ class PtxasRow(PtxasUsage):
 def parse_log(log: str, kernel: str = KERNEL, where: str | Path | None = None) -> PtxasUsage:
     """The resources of `kernel`, from the output of ``ptxas -v`` for one architecture.
 
-    Device functions that were not inlined (debug builds) have paragraphs of their own, which do not count.
-
-    Raises:
-        FlashladderError: the log holds an unknown line, or no such kernel, or not exactly one register line, stack line
-            and compile time of it.
+    Device functions that were not inlined (debug builds) have paragraphs of their own, which do not count. An unknown
+    line, and another number of register lines, stack lines or compile times of `kernel` than one, are errors.
     """
     arches, lines = _paragraph(log, kernel, where)
     stacks, used, times = ([m for line in lines if (m := form.fullmatch(line))] for form in (_STACK, _USED, _TIME))

@@ -159,10 +159,7 @@ def disassemble_many(codes: Sequence[bytes], arch: str, nvdisasm: Path) -> list[
     """Kernels of one architecture from their machine code alone (the ``.text`` section), without source lines.
 
     nvdisasm takes 0.2 s to start and 0.02 s for a kernel, so it reads all kernels as one piece of code. Such code has
-    no labels: they are made from the targets of branches.
-
-    Raises:
-        FlashladderError: nvdisasm failed, or read another number of instructions.
+    no labels: they are made from the targets of branches. It is an error if nvdisasm fails or reads other code.
     """
     with tempfile.NamedTemporaryFile(suffix=".bin") as raw:
         raw.write(b"".join(codes))
@@ -262,9 +259,8 @@ def control_of(encoding: bytes) -> Control:
 def decoded(code: bytes, instructions: Sequence[Instruction], arch: str) -> list[Control]:
     """The control codes of a kernel's machine code, 16 bytes per instruction, which nvdisasm reads as `instructions`.
 
-    Raises:
-        FlashladderError: an architecture with unknown control codes, code of other instructions, or reuse flags that
-            differ from nvdisasm's: then the bits have other places.
+    An architecture with unknown control codes is an error, and so are reuse flags that differ from nvdisasm's: then the
+    code is of other instructions, or the bits have other places.
     """
     if int(arch.removeprefix("sm_").rstrip("af")) not in ARCHES:
         raise FlashladderError("control codes are not known", expected="sm_70 to sm_90", found=arch)
