@@ -253,9 +253,9 @@ def _general_steps(device: int | None, causal: bool) -> tuple[tuple[int, int], .
 @cache
 def _measured(gpu: str | None) -> tuple[tuple[int, int], ...]:
     """The measured choice with a causal mask, empty if one of its steps is not installed."""
-    from flashladder.ladder.selection import causal_choices
+    from flashladder.ladder.selection import choices
 
-    found = causal_choices(gpu)
+    found = tuple((start, steps[0]) for start, steps in choices(gpu, mask="causal"))
     return found if {step for _, step in found} <= {*_installed()} else ()
 
 

@@ -141,7 +141,7 @@ def compile_many(
 
 
 def require_target(iteration: Iteration, arch: str) -> str:
-    """The target of an iteration's family for `arch`: itself, or ``sm_90a`` for sm_90. A family without one is an error."""
+    """The target of an iteration's family for `arch`: itself, or ``sm_90a`` for sm_90; an error if it has none."""
     targets, code = iteration.family.targets, iteration.family.targets.serving(require_arch(arch))
     if code is None:
         family = f"of the family {iteration.family.name}, which has no code for this"

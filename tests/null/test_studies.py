@@ -131,7 +131,7 @@ def test_the_readings_are_of_these_kernels() -> None:
     ("text", "says"),
     [
         ('{"h200": {"from_seq_len": {"0": 26}}}', "greater than or equal to 1"),
-        ('{"h200": {"from_seq_len": {"512": 26}}}', r"a step from length 1 on, found lengths \[512\]"),
+        ('{"h200": {"from_seq_len": {}}}', "at least 1 item"),
         ('{"h200": ', "line 1"),
     ],
 )

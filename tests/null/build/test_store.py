@@ -310,9 +310,7 @@ def test_each_source_is_compiled_once_for_all_architectures(anywhere: Lab, monke
         ("ptxas", "kill -9 $$", r"ptxas was killed \(signal 9\).*--jobs 1"),
     ],
 )
-def test_a_failure_of_one_tool_ends_the_others_with_one_line(
-    anywhere: Lab, tool: str, script: str, told: str
-) -> None:
+def test_a_failure_of_one_tool_ends_the_others_with_one_line(anywhere: Lab, tool: str, script: str, told: str) -> None:
     wanted = entries(anywhere)
     anywhere.script(tool, script)
     with pytest.raises(FlashladderError, match=told) as caught:
