@@ -7,7 +7,7 @@ So the GPU, the emulator and newer GPUs, for which the wheel ships PTX, all run 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from flashladder.build.store import (
@@ -157,8 +157,9 @@ def table_rows(
     rows, warnings = [], list[str]()
     for (iteration, config, arch), entry in zip(jobs, entries, strict=True):
         usage = entry.usage
-        rows.append(PtxasRow.of(f"{iteration.number:02d}", config.short_form(), config.smem_bytes, usage))
-        warnings += [f"{iteration.number:02d} {config.short_form()} {arch}: {line}" for line in usage.warnings]
+        name, form = f"{iteration.number:02d}", config.short_form()
+        rows.append(PtxasRow(**asdict(usage), kernel=name, config=form, smem_dynamic=config.smem_bytes))
+        warnings += [f"{name} {form} {arch}: {line}" for line in usage.warnings]
     return rows, warnings
 
 
