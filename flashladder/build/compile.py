@@ -10,17 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from flashladder.build.store import (
-    STORE,
-    CubinEntry,
-    PtxEntry,
-    Tools,
-    cubin_entry,
-    fill_all,
-    missing_entries,
-    ptx_entry,
-    read_recorded,
-)
+from flashladder.build import store
 from flashladder.columns import table
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
@@ -43,17 +33,17 @@ from flashladder.toolchain import (
 PTX_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
 
 
-def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tools:
+def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> store.Tools:
     """Programs, versions and flags for a release build (-lineinfo) or a debug build (-G -O0).
 
     If the store came with a bundle, a release build's are those that the bundle recorded (`read_recorded`). A missing
     toolchain or host compiler is an error.
     """
-    if toolchain is None and not debug and (found := read_recorded(STORE)):
+    if toolchain is None and not debug and (found := store.read_recorded(store.STORE)):
         return found
     toolchain = toolchain or find_toolchain()
     pins, host, versions = load_pins(), host_compiler(), toolchain.versions
-    return Tools(
+    return store.Tools(
         root=toolchain.root,
         nvcc=toolchain.nvcc,
         ptxas=toolchain.ptxas,
@@ -66,25 +56,27 @@ def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tool
     )
 
 
-def ptx_planned(iteration: Iteration, config: KernelConfig, tools: Tools, kernels: Path = KERNELS) -> PtxEntry:
+def ptx_planned(
+    iteration: Iteration, config: KernelConfig, tools: store.Tools, kernels: Path = KERNELS
+) -> store.PtxEntry:
     """The store's entry for a kernel's PTX, filled or not; compiles nothing."""
     text = translation_unit(iteration, config)
     kept = (flag for flag in tools.nvcc_flags if not flag.startswith("-arch="))
     own = replace(tools, nvcc_flags=(f"-arch={iteration.family.targets.ptx}", *kept))
-    return ptx_entry(text, kernels, included_files(text, kernels), own, STORE)
+    return store.ptx_entry(text, kernels, included_files(text, kernels), own, store.STORE)
 
 
-def ptx_for(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> PtxEntry:
+def ptx_for(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> store.PtxEntry:
     """The PTX of one kernel; otherwise as `ptx_many`."""
     return ptx_many([(iteration, config)], kernels)[0]
 
 
-def cubin_for(iteration: Iteration, config: KernelConfig, arch: str) -> CubinEntry:
+def cubin_for(iteration: Iteration, config: KernelConfig, arch: str) -> store.CubinEntry:
     """The machine code of one kernel for `arch` (for example ``sm_80``); otherwise as `compile_many`."""
     return compile_many([(iteration, config, arch)])[0]
 
 
-def ptx_many(pairs: Iterable[tuple[Iteration, KernelConfig]], kernels: Path = KERNELS) -> list[PtxEntry]:
+def ptx_many(pairs: Iterable[tuple[Iteration, KernelConfig]], kernels: Path = KERNELS) -> list[store.PtxEntry]:
     """The PTX of each (iteration, configuration), in order, compiled if it is not in the store.
 
     If the toolchain is missing, or nvcc fails, the line of the error says why and where the log is.
@@ -95,12 +87,12 @@ def ptx_many(pairs: Iterable[tuple[Iteration, KernelConfig]], kernels: Path = KE
     return entries
 
 
-def _fill(entries: Sequence[PtxEntry | CubinEntry], n_jobs: int | None, tools: Tools) -> None:
+def _fill(entries: Sequence[store.PtxEntry | store.CubinEntry], n_jobs: int | None, tools: store.Tools) -> None:
     """Compiles the missing entries; recorded tools cannot compile."""
-    if tools.recorded and (missing := missing_entries(entries)):
+    if tools.recorded and (missing := store.missing_entries(entries)):
         what = f"{len(missing)} of the kernels that this needs did not come with the bundle, and nothing here compiles"
         raise FlashladderError(what, hint="where there is a checkout: invoke bundle")
-    fill_all(entries, n_jobs)
+    store.fill_all(entries, n_jobs)
 
 
 def compile_many(
@@ -110,7 +102,7 @@ def compile_many(
     toolchain: Toolchain | None = None,
     debug: bool = False,
     kernels: Path = KERNELS,
-) -> list[CubinEntry]:
+) -> list[store.CubinEntry]:
     """The machine code of each (iteration, configuration, arch), in order; what is missing is compiled.
 
     Args:
@@ -125,12 +117,12 @@ def compile_many(
             code that the family refuses (`Family.refuses`).
     """
     tools = tools_of(toolchain, debug=debug)
-    units: dict[tuple[int, KernelConfig], PtxEntry] = {}  # by identity: an iteration holds mappings
+    units: dict[tuple[int, KernelConfig], store.PtxEntry] = {}  # by identity: an iteration holds mappings
     jobs, entries = list(jobs), []
     for iteration, config, arch in jobs:
         unit = units.get((id(iteration), config)) or ptx_planned(iteration, config, tools, kernels)
         units[id(iteration), config] = unit
-        entries.append(cubin_entry(unit, require_target(iteration, arch), tools, STORE))
+        entries.append(store.cubin_entry(unit, require_target(iteration, arch), tools, store.STORE))
     _fill(entries, n_jobs, tools)
     for (iteration, config, _), entry in zip(jobs, entries, strict=True):
         if not debug and (problem := iteration.family.refuses(entry.usage)):
@@ -151,7 +143,7 @@ def require_target(iteration: Iteration, arch: str) -> str:
 
 
 def table_rows(
-    jobs: Sequence[tuple[Iteration, KernelConfig, str]], entries: Sequence[CubinEntry]
+    jobs: Sequence[tuple[Iteration, KernelConfig, str]], entries: Sequence[store.CubinEntry]
 ) -> tuple[list[PtxasRow], list[str]]:
     """The ptxas table of compiled `jobs` and the warnings of its logs, each naming its kernel."""
     rows, warnings = [], list[str]()

@@ -210,15 +210,9 @@ def check_import(name: str, configs: Sequence[str]) -> None:
 class Installed:
     """One iteration's wheel: `run(q, k, v, out, short_form)` launches on the current stream (`launcher`)."""
 
-    number: int
+    subject: Subject
     run: Callable[..., object]
     manifest: Mapping[str, Any]
-    subject: Subject | None = None
-
-    @property
-    def named(self) -> Subject:
-        """The subject; without one, the iteration of this number."""
-        return self.subject or Subject(self.number)
 
     @property
     def kernels(self) -> Mapping[str, Mapping[str, Any]]:
@@ -233,8 +227,8 @@ class Installed:
     def require(self, config: KernelConfig) -> None:
         """Raises `FlashladderError` when the wheel does not hold this configuration."""
         if config.short_form() not in self.built:
-            what, expected = f"{self.named.label} was not built with this configuration", "; ".join(self.built)
-            hint = f"invoke build {self.named.options} --configs '{config.short_form()}'"
+            what, expected = f"{self.subject.label} was not built with this configuration", "; ".join(self.built)
+            hint = f"invoke build {self.subject.options} --configs '{config.short_form()}'"
             raise FlashladderError(what, expected=f"one of {expected}", found=config.short_form(), hint=hint)
 
     def identity(self, config: KernelConfig, arch: str) -> Kernel:
@@ -247,8 +241,8 @@ class Installed:
         arch = f"{arch}a" if f"{arch}a" in own else arch  # code for one architecture alone
         entry = own.get(arch, {})
         return Kernel(
-            iteration=self.number,
-            variant=self.named.variant,
+            iteration=self.subject.number,
+            variant=self.subject.variant,
             config=config.short_form(),
             dtype=config.dtype,
             arch=arch,
@@ -297,7 +291,7 @@ def load_installed(subject: int | str, cuda: str = "") -> Installed:
     except ImportError as error:
         what = "the installed wheel cannot be loaded"
         raise FlashladderError(what, where=name, found=error, hint=wanted.session) from error
-    return Installed(wanted.number, launcher(getattr(torch.ops, name)), manifest, wanted)
+    return Installed(wanted, launcher(getattr(torch.ops, name)), manifest)
 
 
 def chosen_configs(subject: int | str, keys: Sequence[str], dtypes: Sequence[str]) -> tuple[KernelConfig, ...]:

@@ -191,7 +191,7 @@ def test_a_variant_is_loaded_beside_it_and_names_its_kernels(package: Path) -> N
     assert (kernel.registers, kernel.spill_stores, kernel.spill_loads) == (255, 40, 44)
     assert found.identity(KernelConfig.parse(FAST), "sm_86").registers is None
     assert kernel.key == f"76 - swizzle cuda 13.1 {FAST}"
-    assert load_installed("76", "13.0").named.variant == ""
+    assert load_installed("76", "13.0").subject.variant == ""
     assert (package / "loaded").exists()
     sys.modules.pop(name)
     with pytest.raises(
