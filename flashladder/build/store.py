@@ -24,19 +24,8 @@ import tempfile
 import time
 from typing import Any, ClassVar
 
+from flashladder import files
 from flashladder.errors import FlashladderError
-from flashladder.files import (
-    dump_json,
-    escaped,
-    load_json,
-    make_folder,
-    read_bytes,
-    relative,
-    require_file_or_nothing,
-    sha256,
-    unescaped,
-    write_atomic,
-)
 from flashladder.machine_code.ptxas import PtxasUsage, parse_log, warnings_of
 from flashladder.parallel import Bar
 from flashladder.paths import BUILD
@@ -70,7 +59,7 @@ class Tools:
     def record(self) -> str:
         """What decides the output of a release build, flags and versions, as the text of ``tools.json``."""
         names = ("nvcc_flags", "ptxas_flags", "ptx_versions", "ptxas_version")
-        return dump_json({name: getattr(self, name) for name in names})
+        return files.dump_json({name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True)
@@ -95,7 +84,7 @@ class Entry:
     def meta(self) -> dict[str, Any]:
         """``meta.json``: inputs, digests, warnings, times in milliseconds; `FlashladderError` if it is broken."""
         with self.broken_record():
-            return dict(load_json(read_bytes(self.folder / "meta.json")))
+            return dict(files.load_json(files.read_bytes(self.folder / "meta.json")))
 
     @contextmanager
     def broken_record(self) -> Iterator[None]:
@@ -104,7 +93,7 @@ class Entry:
             yield
         except (ValueError, KeyError, TypeError) as error:
             what, hint = f"the record of a compiled kernel is broken ({error})", "run the same command again"
-            raise FlashladderError(what, where=relative(self.folder / "meta.json"), hint=hint) from error
+            raise FlashladderError(what, where=files.relative(self.folder / "meta.json"), hint=hint) from error
 
     @property
     def log(self) -> Path:
@@ -165,12 +154,12 @@ AnyEntry = PtxEntry | CubinEntry
 def is_whole(folder: Path, output: str, log: str) -> bool:
     """Whether `folder` has its `log`, its record, and the source and `output` with the recorded digests."""
     try:
-        meta = load_json((folder / "meta.json").read_bytes())
+        meta = files.load_json((folder / "meta.json").read_bytes())
         if output == CubinEntry.OUTPUT:
             PtxasUsage.from_json(meta)
-        elif meta["inputs"]["text"] != sha256((folder / "kernel.cu").read_bytes()):
+        elif meta["inputs"]["text"] != files.sha256((folder / "kernel.cu").read_bytes()):
             return False
-        whole: bool = meta["key"] == folder.name and meta["sha256"] == sha256((folder / output).read_bytes())
+        whole: bool = meta["key"] == folder.name and meta["sha256"] == files.sha256((folder / output).read_bytes())
         return whole and (folder / log).is_file()
     except (OSError, ValueError, KeyError, TypeError, FlashladderError):
         return False
@@ -178,15 +167,15 @@ def is_whole(folder: Path, output: str, log: str) -> bool:
 
 def outputs_of(folder: Path, paths: Iterable[Path]) -> dict[str, dict[str, str]]:
     """``{"outputs": ...}`` for a record: the digest of each file, by its path relative to `folder`."""
-    return {"outputs": {path.relative_to(folder).as_posix(): sha256(path.read_bytes()) for path in sorted(paths)}}
+    return {"outputs": {path.relative_to(folder).as_posix(): files.sha256(path.read_bytes()) for path in sorted(paths)}}
 
 
 def whole_record(path: Path) -> dict[str, Any] | None:
     """The record at `path`; None if one of its ``outputs`` beside it is missing or has another digest."""
     try:
-        record: dict[str, Any] = load_json(path.read_bytes())
-        outputs = record["outputs"].items()
-        return record if all(sha256((path.parent / name).read_bytes()) == known for name, known in outputs) else None
+        record: dict[str, Any] = files.load_json(path.read_bytes())
+        found = outputs_of(path.parent, [path.parent / name for name in record["outputs"]])
+        return record if found["outputs"] == record["outputs"] else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -200,18 +189,18 @@ def ptx_entry(text: str, include_dir: Path, includes: Iterable[Path], tools: Too
     include_dir, digests = include_dir.resolve(), dict[str, str]()
     for path in includes:
         if not path.resolve().is_relative_to(include_dir):
-            what = "a kernel includes a file from outside the include folder"
-            raise FlashladderError(what, where=relative(path), expected=f"a file of {relative(include_dir)}")
-        digests[path.resolve().relative_to(include_dir).as_posix()] = sha256(read_bytes(path))
+            what, expected = "a kernel includes a file from outside the include folder", files.relative(include_dir)
+            raise FlashladderError(what, where=files.relative(path), expected=f"a file of {expected}")
+        digests[path.resolve().relative_to(include_dir).as_posix()] = files.sha256(files.read_bytes(path))
     inputs: dict[str, object] = {
         "schema": SCHEMA,
         "kind": "ptx",
-        "text": sha256(text),
+        "text": files.sha256(text),
         "includes": digests,
         "flags": ["-ptx", *tools.nvcc_flags],
         "versions": dict(tools.ptx_versions),
     }
-    key = sha256(dump_json(inputs))
+    key = files.sha256(files.dump_json(inputs))
     folder = store / key
     search = os.path.relpath(include_dir, folder.resolve())
     host = ("-ccbin", str(tools.host_compiler))
@@ -235,7 +224,7 @@ def cubin_entry(ptx: PtxEntry, arch: str, tools: Tools, store: Path = STORE) -> 
         "flags": list(tools.ptxas_flags),
         "versions": {"ptxas": tools.ptxas_version},
     }
-    key = sha256(dump_json(inputs))
+    key = files.sha256(files.dump_json(inputs))
     folder = store / key
     source = os.path.relpath(ptx.ptx, folder)
     command = (str(tools.ptxas), f"-arch={arch}", *tools.ptxas_flags, source)
@@ -248,14 +237,14 @@ def read_recorded(store: Path) -> Tools | None:
     if not path.is_file():
         return None
     try:
-        data = load_json(path.read_bytes())
+        data = files.load_json(path.read_bytes())
         nvcc, ptxas = (tuple(map(str, data[f"{tool}_flags"])) for tool in ("nvcc", "ptxas"))
         versions = {str(name): str(version) for name, version in data["ptx_versions"].items()}
         version = str(data["ptxas_version"])
         return Tools(NOWHERE, NOWHERE, NOWHERE, NOWHERE, nvcc, ptxas, versions, version, recorded=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"the record of the tools that compiled these kernels is broken ({error})"
-        raise FlashladderError(what, where=relative(path), hint="unpack the bundle again") from error
+        raise FlashladderError(what, where=files.relative(path), hint="unpack the bundle again") from error
 
 
 LOCK_TIMEOUT_S, POLL_S = 600.0, 0.1
@@ -280,22 +269,22 @@ def fill(entry: AnyEntry, timeout_s: float = LOCK_TIMEOUT_S) -> None:
         for leftover in folder.glob("tmp-*"):  # of a build that was killed
             shutil.rmtree(leftover, ignore_errors=True)
         if isinstance(entry, PtxEntry):
-            write_atomic(entry.source, entry.text)
+            files.write_atomic(entry.source, entry.text)
         with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-", ignore_cleanup_errors=True) as scratch:
             made, started = Path(scratch) / entry.OUTPUT, time.monotonic()
             code, text = run_tool([*entry.command, "-o", str(made.relative_to(folder))], folder, Path(scratch))
             wall_ms = round((time.monotonic() - started) * 1000, 1)
-            log = write_atomic(entry.log, f"$ {' '.join(entry.command)} -o {entry.OUTPUT}\n{text}")
+            log = files.write_atomic(entry.log, f"$ {' '.join(entry.command)} -o {entry.OUTPUT}\n{text}")
             if code:
                 raise diagnose(entry.TOOL, code, text, log, folder)
             data = made.read_bytes()
         facts = {"warnings": warnings_of(text), "key": entry.key, "inputs": entry.inputs, "wall_ms": wall_ms}
         if isinstance(entry, CubinEntry):
-            facts |= asdict(parse_log(text, where=relative(log)))
+            facts |= asdict(parse_log(text, where=files.relative(log)))
         elif entry.roots:
             data = portable_paths(data.decode(), entry.roots, folder).encode()
-        write_atomic(folder / entry.OUTPUT, data)
-        write_atomic(folder / "meta.json", dump_json(facts | {"sha256": sha256(data)}))
+        files.write_atomic(folder / entry.OUTPUT, data)
+        files.write_atomic(folder / "meta.json", files.dump_json(facts | {"sha256": files.sha256(data)}))
 
 
 def portable_paths(ptx: str, roots: Iterable[tuple[str, str]], folder: Path) -> str:
@@ -307,10 +296,10 @@ def portable_paths(ptx: str, roots: Iterable[tuple[str, str]], folder: Path) -> 
     """
 
     def replace(match: re.Match[str]) -> str:
-        path = Path(os.path.realpath(folder / unescaped(match["path"])))
+        path = Path(os.path.realpath(folder / files.unescaped(match["path"])))
         for root, name in roots:
             if path.is_relative_to(root):
-                return f'{match["head"]}"{escaped((Path(name) / path.relative_to(root)).as_posix())}"'
+                return f'{match["head"]}"{files.escaped((Path(name) / path.relative_to(root)).as_posix())}"'
         return match[0]
 
     ptx = _HASHED.sub("0" * 8, _FILE_LINE.sub(replace, ptx))
@@ -323,8 +312,8 @@ def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "
 
     If that process still holds it after `timeout_s` seconds, it raises an error that begins with `refusal`.
     """
-    make_folder(folder)
-    require_file_or_nothing(folder / ".lock")
+    files.make_folder(folder)
+    files.require_file_or_nothing(folder / ".lock")
     with (folder / ".lock").open("a+", encoding="utf-8") as stream:
         deadline, waiting = time.monotonic() + timeout_s, False
         while True:
@@ -337,9 +326,9 @@ def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "
             if time.monotonic() >= deadline:
                 what = refusal or f"another build has held this entry for {timeout_s:g} s"
                 hint = "wait for that build or end it, then run the same command again"
-                raise FlashladderError(what, where=relative(folder), found=f"process {holder}", hint=hint)
+                raise FlashladderError(what, where=files.relative(folder), found=f"process {holder}", hint=hint)
             if not waiting:
-                print(f"waiting for process {holder}, which builds {relative(folder)}", file=sys.stderr)
+                print(f"waiting for process {holder}, which builds {files.relative(folder)}", file=sys.stderr)
             waiting = True
             time.sleep(POLL_S)
         stream.truncate(0)

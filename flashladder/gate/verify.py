@@ -31,6 +31,7 @@ from flashladder.files import dump_json, files_in, read_text, relative, sha256
 from flashladder.gate.published import compare_ranks, compare_same_gpu
 from flashladder.gpu.ncu import csv_beside, to_csv
 from flashladder.gpu.sanitize import TOOLS
+from flashladder.ladder.ablation import Subject, split_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.grid import load_grid
@@ -410,10 +411,8 @@ def key_of(cell: schema.PlannedCell) -> str:
         return schema.A_A
     if not cell.config:
         return cell.subject
-    number = re.match(r"\d*", cell.subject, re.ASCII)
-    digits = number[0] if number else ""
-    variant = cell.subject.removeprefix(digits) + (f" cuda {cell.toolchain}" if cell.toolchain else "")
-    return schema.kernel_key(int(digits or 0), cell.config, variant)
+    subject = Subject(*split_description(cell.subject), cell.toolchain)
+    return schema.kernel_key(subject.number, cell.config, subject.variant)
 
 
 def _settings(result: Swept) -> Settings:

@@ -121,15 +121,10 @@ def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
     others = (step for step in load_all(folder) if step.family is base.family and step.number not in known)
     candidates = _names(lineage[1:] if sign == "-" else others)
     if name not in candidates:
-        done = "taken back from" if sign == "-" else "added to"
-        is_one = name and text.count(" - ") < 2
-        named = f"nothing named {name!r}" if is_one else "exactly one change"
-        raise FlashladderError(
-            f"{named} can be {done} iteration {base.number}",
-            expected=f"one of {', '.join(candidates)}" if candidates else "no change: there is none",
-            found=repr(text),
-            hint=closest(name, candidates),
-        )
+        named = f"nothing named {name!r}" if name and text.count(" - ") < 2 else "exactly one change"
+        what = f"{named} can be {'taken back from' if sign == '-' else 'added to'} iteration {base.number}"
+        expected = f"one of {', '.join(candidates)}" if candidates else "no change: there is none"
+        raise FlashladderError(what, expected=expected, found=repr(text), hint=closest(name, candidates))
     step, concerns = candidates[name]
     if sign == "-":
         parts = _taken_back(base, step, concerns, lineage)

@@ -334,11 +334,8 @@ class Family(ABC):
     def require_alike(self, what: str) -> None:
         """Raises an error if the command `what` cannot follow the family's kernels, because their warps have roles."""
         if not self.warps_alike:
-            raise FlashladderError(
-                f"{what} follows one warp for all",
-                expected="kernels whose warps run alike",
-                found=f"the family {self.name}, whose warps have roles",
-            )
+            what, found = f"{what} follows one warp for all", f"the family {self.name}, whose warps have roles"
+            raise FlashladderError(what, expected="kernels whose warps run alike", found=found)
 
     def runs_on(self, arch: str) -> bool:
         """Whether a GPU of an architecture (``sm_90``) can run the kernels of this family."""
@@ -411,12 +408,9 @@ def families() -> tuple[Family, ...]:
             found.where = found.where or where
             raise found
         if not isinstance(found, Family) or found.name in known:
-            raise FlashladderError(
-                "the family cannot be loaded",
-                where=where,
-                expected="a module with FAMILY, an instance of flashladder.ladder.family.Family of a name of its own",
-                found=" ".join(repr(found).split())[:200],
-            )
+            expected = "a module with FAMILY, an instance of flashladder.ladder.family.Family of a name of its own"
+            shown = " ".join(repr(found).split())[:200]
+            raise FlashladderError("the family cannot be loaded", where=where, expected=expected, found=shown)
         known[found.name] = found
     return tuple(known[name] for name in sorted(known))
 
@@ -426,6 +420,5 @@ def family_named(name: object) -> Family:
     known = {family.name: family for family in families()}
     if found := known.get(str(name)):
         return found
-    raise FlashladderError(
-        "no such family of kernels", expected=" or ".join(known), found=repr(name), hint=closest(name, known)
-    )
+    what, expected = "no such family of kernels", " or ".join(known)
+    raise FlashladderError(what, expected=expected, found=repr(name), hint=closest(name, known))

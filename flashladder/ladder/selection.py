@@ -63,12 +63,10 @@ def one_config(iteration: Iteration, key: str | None = None, dtype: str = "", ma
     key = key or PUBLISHED_GPU
     chosen = select_configs(iteration, key, (dtype or DTYPES[0],), mask=mask, single=True)
     if len(chosen) != 1:
+        what = f"{key!r} names {len(chosen)} configurations of iteration {iteration.description}, and one is needed"
         briefs, more = [config.brief() for config in chosen], len(chosen) - MOST_LISTED
-        raise FlashladderError(
-            f"{key!r} names {len(chosen)} configurations of iteration {iteration.description}, and one is needed",
-            expected=f"{', '.join(iteration.configs)} or one of these",
-            found="; ".join(briefs[:MOST_LISTED]) + f" and {more} more" * (more > 0),
-        )
+        found = "; ".join(briefs[:MOST_LISTED]) + f" and {more} more" * (more > 0)
+        raise FlashladderError(what, expected=f"{', '.join(iteration.configs)} or one of these", found=found)
     return chosen[0].with_dtype(dtype) if dtype else chosen[0]
 
 
@@ -91,21 +89,15 @@ def _chosen(iteration: Iteration, key: str, *, single: bool) -> Iterable[KernelC
         B_r, B_c = map(int, tile.groups())
         if chosen := [config for config in space if (config.B_r, config.B_c) == (B_r, B_c)]:
             return chosen
-        raise FlashladderError(
-            f"no configuration with tile {B_r},{B_c} in the tuning space of iteration {iteration.description}",
-            expected="one of " + " ".join(f"{r},{c}" for r, c in sorted({(one.B_r, one.B_c) for one in space})),
-            found=key,
-        )
+        what = f"no configuration with tile {B_r},{B_c} in the tuning space of iteration {iteration.description}"
+        expected = "one of " + " ".join(f"{r},{c}" for r, c in sorted({(one.B_r, one.B_c) for one in space}))
+        raise FlashladderError(what, expected=expected, found=key)
     if (brief := family.of_brief(parts, key)) is not None:
         return [_expressible(iteration, brief, key)]
     keys = [*gpus, *([] if single else WORDS)]
     tile_form = "" if single else "a tile such as 128,64, "
-    raise FlashladderError(
-        "no such configuration",
-        expected=f"one of {', '.join(keys)}, {tile_form}what `invoke list` prints, or a short form",
-        found=repr(key),
-        hint=closest(key, keys),
-    )
+    expected = f"one of {', '.join(keys)}, {tile_form}what `invoke list` prints, or a short form"
+    raise FlashladderError("no such configuration", expected=expected, found=repr(key), hint=closest(key, keys))
 
 
 def _expressible(iteration: Iteration, config: KernelConfig, text: str) -> KernelConfig:

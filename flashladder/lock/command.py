@@ -98,12 +98,12 @@ def compare(locked: LockFile, current: Mapping[int, Lock], *, everything: bool) 
     for number, old, new in _changes(before, current):
         differs = partial(Difference, locked.arch, number)
         if old is None or new is None:
-            found.append(differs("", _one_sided(new)))
+            found.append(differs("", "surplus" if new is None else "missing"))
             continue
         kernels = _changes(old.kernels, new.kernels)
         for config, was, now in kernels:
             if was is None or now is None:
-                found.append(differs(config, _one_sided(now)))
+                found.append(differs(config, "surplus" if now is None else "missing"))
             else:
                 moved, causes = what_moved(was, now), _causes(locked, number, old, new)
                 found.append(differs(config, "changed", tuple(moved), tuple(causes)))
@@ -116,10 +116,6 @@ def _changes(old: Mapping[Name, Value], new: Mapping[Name, Value]) -> list[tuple
     """Each entry that differs, in order of its name, with its old and new value; None where it is absent."""
     names = sorted(old.keys() | new.keys())
     return [(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
-
-
-def _one_sided(new: object) -> str:
-    return "surplus" if new is None else "missing"
 
 
 def what_moved(old: LockedKernel, new: LockedKernel) -> list[str]:
@@ -233,11 +229,9 @@ def check(
             lines.append(f"{arch}: {whole if n else 'none of these iterations is made for it'}")
     if not found:
         return Checked(f"{n_kernels} kernels compiled and counted anew", tuple(lines), tuple(notes))
-    failure = CheckFailed(
-        f"{len(found)} kernel{'s' if len(found) > 1 else ''} differ from the machine-code lock",
-        where=relative(folder),
-        hint="the explanation stands above; invoke lock N --reason '...' re-locks iteration N",
-    )
+    what = f"{len(found)} kernel{'s' if len(found) > 1 else ''} differ from the machine-code lock"
+    hint = "the explanation stands above; invoke lock N --reason '...' re-locks iteration N"
+    failure = CheckFailed(what, where=relative(folder), hint=hint)
     explained = (*lines, *explain(found).splitlines())
     return Checked("", explained, problems=explained, failure=failure)
 

@@ -271,10 +271,8 @@ def read_ptx_lines(path: Path, kernel: str = KERNEL) -> PtxLines:
     with _read(path) as data:
         sections = sections_of(data)
         if not sections.keys() >= {f".text.{kernel}", LINES, TEXT}:
-            raise FlashladderError(
-                "the cubin does not say which PTX its code came from", expected=f"{LINES} and {TEXT}",
-                hint="make it with ptxas -lineinfo",
-            )  # fmt: skip
+            what, hint = "the cubin does not say which PTX its code came from", "make it with ptxas -lineinfo"
+            raise FlashladderError(what, expected=f"{LINES} and {TEXT}", hint=hint)
         symbol = _kernel(data, kernel).index
         try:
             starts, end = _rows(_relocated(data, sections), symbol)

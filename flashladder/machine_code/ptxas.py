@@ -90,12 +90,10 @@ def parse_log(log: str, kernel: str = KERNEL, where: str | Path | None = None) -
     arches, lines = _paragraph(log, kernel, where)
     stacks, used, times = ([m for line in lines if (m := form.fullmatch(line))] for form in (_STACK, _USED, _TIME))
     if not all(len(found) == 1 for found in (arches, stacks, used, times)):
-        raise FlashladderError(
-            f"the ptxas log does not describe the kernel {kernel}",
-            where=where,
-            expected="its registers, stack frame and compile time (ptxas -v), each once",
-            found=(lines or log.strip().splitlines() or ["an empty log"])[0],
-        )
+        what = f"the ptxas log does not describe the kernel {kernel}"
+        expected = "its registers, stack frame and compile time (ptxas -v), each once"
+        first = (lines or log.strip().splitlines() or ["an empty log"])[0]
+        raise FlashladderError(what, where=where, expected=expected, found=first)
     parts: dict[str, list[int]] = {}
     for text in used[0]["rest"].split(", ")[1:]:
         part = _PART.fullmatch(text)

@@ -133,10 +133,8 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:  # noqa: C901, PLR0912 - one
         elif match := _INSTRUCTION.match(row):
             address = int(match["address"], 16)
             if address != len(instructions) * BYTES:
-                expected = f"{len(instructions) * BYTES:04x}"
-                raise FlashladderError(
-                    "a gap in nvdisasm's listing", where=f"line {number}", expected=expected, found=match[0]
-                )
+                what, expected = "a gap in nvdisasm's listing", f"{len(instructions) * BYTES:04x}"
+                raise FlashladderError(what, where=f"line {number}", expected=expected, found=match[0])
             labels.update(dict.fromkeys(waiting, address))
             waiting.clear()
             predicate = match["predicate"] or ""
@@ -144,9 +142,8 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:  # noqa: C901, PLR0912 - one
         elif row.lstrip().startswith("/*"):
             raise FlashladderError("unknown line of nvdisasm", where=f"line {number}", found=row.strip())
     if not instructions:
-        raise FlashladderError(
-            "no machine code of the kernel", expected=f".text.{kernel}", found=", ".join(sections) or "no .text section"
-        )
+        found = ", ".join(sections) or "no .text section"
+        raise FlashladderError("no machine code of the kernel", expected=f".text.{kernel}", found=found)
     if end and (end not in waiting or len(instructions) * BYTES % SECTION):
         raise FlashladderError("nvdisasm's listing is cut", where=f".text.{kernel}", expected=f"{end} at its end")
     for one in (one for one in instructions if one.opcode_class in _BRANCHES):
