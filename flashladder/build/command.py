@@ -8,9 +8,6 @@ A build whose inputs did not change does nothing.
     python -m flashladder.build 7 --arch sm_90 --configs prog --debug
     python -m flashladder.build "16 - swizzle" --toolchain 13.1     # an ablation, through another compiler
     python -m flashladder.build --all                               # every iteration's wheel; installs none
-
-Ablations, and iterations through another CUDA version's compiler, are wheels with names of their own, so an environment
-can hold them beside the ladder's (`flashladder.ladder.ablation`).
 """
 
 from __future__ import annotations
@@ -255,10 +252,6 @@ def build_iteration(
         n_jobs: compilers at once; None for one per CPU.
         install: install the wheel and import it; False leaves the environment alone.
         cuda: CUDA version of the compiler's wheels, installed if it is not here; empty for the pinned one.
-
-    Raises:
-        FlashladderError: bad arguments, a missing tool, another build of this iteration, a full disk, or a
-            failed compiler.
     """
     request = make_request(subject, arch, configs, debug=debug, cuda=cuda)
     running = f"another build of {request.subject.label} is running"

@@ -103,18 +103,11 @@ def compile_many(
     debug: bool = False,
     kernels: Path = KERNELS,
 ) -> list[store.CubinEntry]:
-    """The machine code of each (iteration, configuration, arch), in order; what is missing is compiled.
+    """The machine code of each (iteration, configuration, arch), in order; what is missing is compiled, each once.
 
-    Args:
-        jobs: repetitions and kernels with the same source are compiled once.
-        n_jobs: compilers at once; None for one per CPU.
-        toolchain: None to find it.
-        debug: -G -O0 instead of -lineinfo; such entries live beside the release ones.
-        kernels: the folder with the CUDA sources (the lock's tests compile a changed copy of it).
-
-    Raises:
-        FlashladderError: unknown `arch`, a missing toolchain, a tool that failed, an impossible `n_jobs`, or machine
-            code that the family refuses (`Family.refuses`).
+    `n_jobs`: compilers at once; None for one per CPU. `debug`: -G -O0 instead of -lineinfo; such entries live beside
+    the release ones. `kernels`: the folder with the CUDA sources (the lock's tests compile a changed copy of it). It is
+    an error if a tool is missing or fails, or if the family refuses the machine code (`Family.refuses`).
     """
     tools = tools_of(toolchain, debug=debug)
     units: dict[tuple[int, KernelConfig], store.PtxEntry] = {}  # by identity: an iteration holds mappings

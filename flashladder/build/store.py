@@ -129,7 +129,6 @@ class CubinEntry(Entry):
     ptx_entry: PtxEntry
 
     OUTPUT, TOOL, LOG = "kernel.cubin", "ptxas", "ptxas.log"
-    roots: ClassVar[tuple[tuple[str, str], ...]] = ()
 
     @property
     def ptx(self) -> Path:

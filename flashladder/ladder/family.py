@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, create_model
 
 from flashladder.errors import FlashladderError
-from flashladder.files import BOM, files_in, read_bytes
+from flashladder.files import BOM, files_in, read_bytes, read_text, relative
 from flashladder.ladder.claim import Expect
 from flashladder.ladder.config import D_HEAD, MAX_SMEM_BYTES, KernelConfig
 from flashladder.located import closest
@@ -135,6 +135,18 @@ def knobs_model(config_type: type[KernelConfig]) -> type[Model]:
 def type_name(stem: str) -> str:
     """The C++ type of a part: ``exp2_folded`` is ``Exp2Folded``."""
     return "".join(word.capitalize() for word in stem.split("_"))
+
+
+def part_text(path: Path) -> str:
+    """The text of an included file; an empty file, or one whose first line names another part, is an error."""
+    text, where, first = read_text(path), relative(path), f"// ... `{path.stem}` (iteration N)"
+    if not text.strip():
+        expected = f"its header line, such as: {first}, and its code"
+        raise FlashladderError("the file is empty", where=where, expected=expected, hint="restore it")
+    if (head := HEAD.match(text.encode())) and (found := head["stem"].decode()) != path.stem:
+        hint = f"a copy has its own name there and in its code: struct {type_name(path.stem)}"
+        raise FlashladderError("its first line names another part", where=where, expected=first, found=found, hint=hint)
+    return text
 
 
 _UNIT = """\
