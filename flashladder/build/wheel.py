@@ -169,19 +169,17 @@ def installer() -> list[str]:
     return [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable]
 
 
-def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
-    """Installs every release wheel of the selection ``prog`` in `build` that is not installed yet.
+def install_built(build: Path = BUILD) -> list[str]:
+    """Installs each release wheel of the selection ``prog`` in `build`, for the GPU present or else the first target.
 
-    `arch` is ``sm_80`` ...; None for the GPU present, else ``sm_80``. Returns the names of all such packages, also of
-    those that were installed before. A broken manifest, and a failure of the installer, are errors.
+    Returns the names of all these packages, also of those that are installed already. A broken manifest, and a failure
+    of the installer, are errors.
     """
     wheels, names = list[Path](), list[str]()
     families = {iteration.number: iteration.family for iteration in load_all()}
     for manifest in files_in(build, "iteration_[0-9][0-9]/*/manifest.json"):
         number = manifest.parent.parent.name[-2:]
-        family = families.get(int(number))
-        wanted = default_arch(family) if arch is None else (family and family.targets.serving(arch)) or arch
-        if manifest.parent.name != wanted:
+        if manifest.parent.name != default_arch(families.get(int(number))):
             continue
         try:
             digest = load_json(manifest.read_bytes())["inputs_digest"]

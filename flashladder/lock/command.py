@@ -189,34 +189,28 @@ def _named(numbers: Collection[int]) -> str:
     return f"iteration{'s' if len(numbers) > 1 else ''} {', '.join(map(str, sorted(numbers)))}"
 
 
-def locked_kernel(number: int, config: KernelConfig, arch: str = "sm_80", folder: Path = LOCKS) -> LockedKernel | None:
+def locked_kernel(number: int, config: KernelConfig, arch: str) -> LockedKernel | None:
     """Everything that the committed lock says about one kernel; None when it is not locked."""
-    return find_locked(read_lock(arch, folder), number, config.short_form())
+    return find_locked(read_lock(arch), number, config.short_form())
 
 
-def verify(
-    arch: str, iterations: Sequence[int] | None = None, *, kernels: Path = KERNELS, folder: Path = LOCKS
-) -> list[Difference]:
+def verify(arch: str, iterations: Sequence[int] | None = None, *, folder: Path = LOCKS) -> list[Difference]:
     """Compiles the kernels in the lock of `arch` (cached in the store) and returns every kernel that differs.
 
     It recomputes every number of the lock from the machine code, opcode counts included. `iterations` None means the
-    whole ladder, and then locked iterations that no longer exist count too. `kernels` holds the CUDA sources.
+    whole ladder, and then locked iterations that no longer exist count too.
     """
     locked = read_lock(arch, folder)
-    return compare(locked, snapshot(arch, iterations, kernels=kernels), everything=iterations is None)
+    return compare(locked, snapshot(arch, iterations), everything=iterations is None)
 
 
 def check(
-    arches: Sequence[str] = LOCK_ARCHES,
-    iterations: Sequence[int] | None = None,
-    *,
-    kernels: Path = KERNELS,
-    folder: Path = LOCKS,
+    arches: Sequence[str] = LOCK_ARCHES, iterations: Sequence[int] | None = None, *, kernels: Path = KERNELS
 ) -> Checked:
     """Whether the machine code on `arches` is the locked one; explains differences and notes harmless edits."""
     found, lines, notes, n_kernels = list[Difference](), list[str](), list[str](), 0
     for arch in arches:
-        locked, current = read_lock(arch, folder), snapshot(arch, iterations, kernels=kernels)
+        locked, current = read_lock(arch), snapshot(arch, iterations, kernels=kernels)
         differences = compare(locked, current, everything=iterations is None)
         found += differences
         if harmless := harmless_edits(locked, current, differences):
@@ -231,7 +225,7 @@ def check(
         return Checked(f"{n_kernels} kernels compiled and counted anew", tuple(lines), tuple(notes))
     what = f"{len(found)} kernel{'s' if len(found) > 1 else ''} differ from the machine-code lock"
     hint = "the explanation stands above; invoke lock N --reason '...' re-locks iteration N"
-    failure = CheckFailed(what, where=relative(folder), hint=hint)
+    failure = CheckFailed(what, where=relative(LOCKS), hint=hint)
     explained = (*lines, *explain(found).splitlines())
     return Checked("", explained, problems=explained, failure=failure)
 

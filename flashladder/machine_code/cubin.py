@@ -149,10 +149,7 @@ def debug_ptx(data: bytes) -> str:
 
 def _kept_lines(text: bytes) -> list[str]:
     """The lines of the kept PTX, each of which ends in NUL."""
-    try:
-        return text.decode("utf-8").removesuffix("\0").split("\0")
-    except UnicodeDecodeError as error:
-        raise _damaged(f"text in {TEXT}", "bytes") from error
+    return text.decode("utf-8", "replace").removesuffix("\0").split("\0")
 
 
 def code_of(data: bytes, symbol: str) -> bytes:

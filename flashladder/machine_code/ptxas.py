@@ -81,16 +81,16 @@ class PtxasRow(PtxasUsage):
         return {name: getattr(self, name) for name in columns}
 
 
-def parse_log(log: str, kernel: str = KERNEL, where: str | Path | None = None) -> PtxasUsage:
-    """The resources of `kernel`, from the output of ``ptxas -v`` for one architecture.
+def parse_log(log: str, where: str | Path | None = None) -> PtxasUsage:
+    """The resources of the kernel, from the output of ``ptxas -v`` for one architecture.
 
     Device functions that were not inlined (debug builds) have paragraphs of their own, which do not count. An unknown
-    line, and another number of register lines, stack lines or compile times of `kernel` than one, are errors.
+    line, and another number of register lines, stack lines or compile times of the kernel than one, are errors.
     """
-    arches, lines = _paragraph(log, kernel, where)
+    arches, lines = _paragraph(log, where)
     stacks, used, times = ([m for line in lines if (m := form.fullmatch(line))] for form in (_STACK, _USED, _TIME))
     if not all(len(found) == 1 for found in (arches, stacks, used, times)):
-        what = f"the ptxas log does not describe the kernel {kernel}"
+        what = f"the ptxas log does not describe the kernel {KERNEL}"
         expected = "its registers, stack frame and compile time (ptxas -v), each once"
         first = (lines or log.strip().splitlines() or ["an empty log"])[0]
         raise FlashladderError(what, where=where, expected=expected, found=first)
@@ -112,17 +112,17 @@ def parse_log(log: str, kernel: str = KERNEL, where: str | Path | None = None) -
     )
 
 
-def _paragraph(log: str, kernel: str, where: str | Path | None) -> tuple[list[str], list[str]]:
-    """The architectures that `kernel` was compiled for, and the lines about it alone."""
+def _paragraph(log: str, where: str | Path | None) -> tuple[list[str], list[str]]:
+    """The architectures that the kernel was compiled for, and the lines about it alone."""
     arches, about, lines = list[str](), "", list[str]()
     for line in map(str.rstrip, log.splitlines()):
         if entry := _ENTRY.fullmatch(line):
             about = ""
-            arches += [entry["arch"]] if entry["name"] == kernel else []
+            arches += [entry["arch"]] if entry["name"] == KERNEL else []
         elif properties := _PROPERTIES.fullmatch(line):
             about = properties["name"]
         elif any(form.fullmatch(line) for form in (_STACK, _USED, _TIME)):
-            lines += [line] if about == kernel and arches else []  # the properties follow the entry
+            lines += [line] if about == KERNEL and arches else []  # the properties follow the entry
         elif line and not (_WARNING.search(line) or any(form.fullmatch(line) for form in _WITHOUT_FACTS)):
             raise FlashladderError("unknown line of ptxas", where=where, found=line)
     return arches, lines

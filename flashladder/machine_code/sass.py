@@ -26,13 +26,12 @@ import tempfile
 from flashladder.errors import FlashladderError
 from flashladder.files import relative, unescaped
 from flashladder.names import KERNEL
+from flashladder.toolchain import find_toolchain
 
 BYTES = 16  # of an instruction, from sm_70 on
-SECTION = 128  # bytes; the assembler pads a section of code with NOP to a multiple of it
 LONE_OPCODES = frozenset({"IMAD.MOV.U32"})
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.(?P<name>[^,\s]+)")
-_SIZE = re.compile(r"^\s*\.size\s+(?P<name>[^,\s]+),\((?P<end>\.L_\w+) - ")
 _LABEL = re.compile(r"^(?P<label>\.L_\w+):")
 _SOURCE = re.compile(r'^\s*//## File "(?P<file>(?:[^"\\]|\\.)*)", line (?P<line>\d{1,9})\b')
 _INSTRUCTION = re.compile(
@@ -114,18 +113,16 @@ def never_falls_through(instruction: Instruction) -> bool:
     return always and not instruction.predicate
 
 
-def parse(text: str, kernel: str = KERNEL) -> Sass:  # noqa: C901, PLR0912 - one branch for each kind of line and check
+def parse(text: str, kernel: str = KERNEL) -> Sass:
     """Reads ``nvdisasm -c -g``; `FlashladderError`: no such kernel, an unknown line, a lost or repeated instruction."""
     sections, waiting = list[str](), list[str]()  # labels wait for the instruction after them
     instructions, labels = list[Instruction](), dict[str, int]()
-    end, file, line = "", None, None
+    file, line = None, None
     for number, row in enumerate(text.splitlines(), 1):
         if match := _SECTION.match(row):
             sections.append(match["name"])
         elif not sections or sections[-1] != kernel:
             continue
-        elif match := _SIZE.match(row):
-            end = match["end"] if match["name"] == kernel else end
         elif match := _LABEL.match(row):
             waiting.append(match["label"])
         elif match := _SOURCE.match(row):
@@ -144,8 +141,6 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:  # noqa: C901, PLR0912 - one
     if not instructions:
         found = ", ".join(sections) or "no .text section"
         raise FlashladderError("no machine code of the kernel", expected=f".text.{kernel}", found=found)
-    if end and (end not in waiting or len(instructions) * BYTES % SECTION):
-        raise FlashladderError("nvdisasm's listing is cut", where=f".text.{kernel}", expected=f"{end} at its end")
     for one in (one for one in instructions if one.opcode_class in _BRANCHES):
         if any(name not in labels and f"\n{name}:" not in text for name in _TARGET.findall(one.operands)):
             raise FlashladderError("a branch to nowhere in nvdisasm's listing", found=f"{one.address:04x} {one}")
@@ -181,19 +176,15 @@ def disassemble_many(codes: Sequence[bytes], arch: str, nvdisasm: Path) -> list[
     return found
 
 
-def run_nvdisasm(cubin: Path, nvdisasm: Path | None = None, *, lines: bool = True, symbol: int | None = None) -> str:
-    """The output of ``nvdisasm -c -g`` for a cubin, or for its function `symbol`; by default the wheel's program runs.
+def run_nvdisasm(cubin: Path, *, lines: bool = True, symbol: int | None = None) -> str:
+    """The output of ``nvdisasm -c -g`` for a cubin, or for its function `symbol`.
 
     nvdisasm is faster by a quarter without source `lines`, and by another one without data-flow analysis (``-ndf``).
     """
-    if nvdisasm is None:
-        from flashladder.toolchain import find_toolchain
-
-        nvdisasm = find_toolchain().nvdisasm
     if not cubin.is_file():
         raise FlashladderError("no such cubin", where=relative(cubin))
     only = [] if symbol is None else ["-fun", str(symbol)]
-    return _output(nvdisasm, ["-c", *(["-g"] if lines else []), "-ndf", *only], cubin)
+    return _output(find_toolchain().nvdisasm, ["-c", *(["-g"] if lines else []), "-ndf", *only], cubin)
 
 
 def _output(nvdisasm: Path, options: Sequence[str], path: Path) -> str:
