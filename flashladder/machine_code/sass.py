@@ -29,9 +29,11 @@ from flashladder.names import KERNEL
 from flashladder.toolchain import find_toolchain
 
 BYTES = 16  # of an instruction, from sm_70 on
+SECTION = 128  # bytes; the assembler pads a section of code with NOP to a multiple of it
 LONE_OPCODES = frozenset({"IMAD.MOV.U32"})
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.(?P<name>[^,\s]+)")
+_SIZE = re.compile(r"^\s*\.size\s+(?P<name>[^,\s]+),\((?P<end>\.L_\w+) - ")
 _LABEL = re.compile(r"^(?P<label>\.L_\w+):")
 _SOURCE = re.compile(r'^\s*//## File "(?P<file>(?:[^"\\]|\\.)*)", line (?P<line>\d{1,9})\b')
 _INSTRUCTION = re.compile(
@@ -113,16 +115,18 @@ def never_falls_through(instruction: Instruction) -> bool:
     return always and not instruction.predicate
 
 
-def parse(text: str, kernel: str = KERNEL) -> Sass:
+def parse(text: str, kernel: str = KERNEL) -> Sass:  # noqa: C901, PLR0912 - one branch for each kind of line and check
     """Reads ``nvdisasm -c -g``; `FlashladderError`: no such kernel, an unknown line, a lost or repeated instruction."""
     sections, waiting = list[str](), list[str]()  # labels wait for the instruction after them
     instructions, labels = list[Instruction](), dict[str, int]()
-    file, line = None, None
+    end, file, line = "", None, None
     for number, row in enumerate(text.splitlines(), 1):
         if match := _SECTION.match(row):
             sections.append(match["name"])
         elif not sections or sections[-1] != kernel:
             continue
+        elif match := _SIZE.match(row):
+            end = match["end"] if match["name"] == kernel else end
         elif match := _LABEL.match(row):
             waiting.append(match["label"])
         elif match := _SOURCE.match(row):
@@ -141,6 +145,8 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:
     if not instructions:
         found = ", ".join(sections) or "no .text section"
         raise FlashladderError("no machine code of the kernel", expected=f".text.{kernel}", found=found)
+    if end and (end not in waiting or len(instructions) * BYTES % SECTION):
+        raise FlashladderError("nvdisasm's listing is cut", where=f".text.{kernel}", expected=f"{end} at its end")
     for one in (one for one in instructions if one.opcode_class in _BRANCHES):
         if any(name not in labels and f"\n{name}:" not in text for name in _TARGET.findall(one.operands)):
             raise FlashladderError("a branch to nowhere in nvdisasm's listing", found=f"{one.address:04x} {one}")

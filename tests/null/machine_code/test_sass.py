@@ -59,6 +59,8 @@ def test_refuses_another_kernel_by_naming_those_it_found() -> None:
     ("lost", "says"),
     [
         ("/*0230*/", "a gap in nvdisasm's listing: expected 0230"),
+        ("/*0470*/", "listing is cut: expected .L_x_5"),
+        ("\n.L_x_5:", "listing is cut"),
         ("\n.L_x_3:", "a branch to nowhere in nvdisasm's listing: found 0330 @!P0 BRA"),
     ],
 )
