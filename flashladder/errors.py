@@ -21,6 +21,7 @@ from flashladder.paths import CARRIED, ROOT
 PACKAGES = {
     **{name: name for name in ("invoke", "numpy", "ptxemu", "pydantic", "torch", "tqdm", "typing_extensions")},
     "elftools": "pyelftools",
+    "ninja": "'flashladder[build]'",
     "ml_dtypes": "ml-dtypes",
     "pynvml": "nvidia-ml-py",
     "yaml": "pyyaml",

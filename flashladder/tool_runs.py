@@ -1,4 +1,7 @@
-"""How a tool of the toolchain is run, and what a failed run means: one line that says what to do (`diagnose`)."""
+"""How a tool of the toolchain is run, and what a failed run means: one line that says what to do (`diagnose`).
+
+Standard library only, because the store's workers import it.
+"""
 
 from __future__ import annotations
 

@@ -198,6 +198,18 @@ def host_compiler_version(compiler: Path) -> str:
     return done.stdout.partition("\n")[0].strip()
 
 
+def find_ninja() -> Path:
+    """ninja, from its wheel or else from PATH; `FlashladderError` if there is none."""
+    try:
+        found = shutil.which("ninja", path=str(importlib.import_module("ninja").BIN_DIR))
+    except ImportError:
+        found = None
+    found = found or shutil.which("ninja")
+    if found is None:
+        raise FlashladderError("ninja, which schedules the compilers, was not found", hint="run: pip install ninja")
+    return Path(found)
+
+
 def gpu_arch() -> str | None:
     """``sm_XY`` of GPU 0, asked of NVML; None on a machine without a GPU."""
     try:

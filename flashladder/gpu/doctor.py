@@ -289,11 +289,12 @@ def diagnose() -> Diagnosis:
         Finding("python", sys.version_info >= (3, 10), python, "install Python 3.10 or newer"),
         _looked_for("compiler", _compiler, "install g++, or set CXX"),
         _looked_for("toolchain", _toolchain, "run: nox -s dev"),
+        _looked_for("ninja", lambda: str(toolchain.find_ninja()), "run: pip install ninja"),
         torch(has_gpu), emulator(), tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver,
         counters(), clocks,
     )  # fmt: skip
     ok = {finding.name: finding.ok for finding in findings}
-    compiles = ok["compiler"] and ok["toolchain"] and (BUILD.is_dir() or not os.path.lexists(BUILD))
+    compiles = ok["compiler"] and ok["toolchain"] and ok["ninja"] and (BUILD.is_dir() or not os.path.lexists(BUILD))
     can = {
         "compile kernels, verify locks": compiles,
         "emulate kernels": compiles and ok["emulator"],

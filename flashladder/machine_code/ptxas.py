@@ -1,6 +1,6 @@
 """The resources of a kernel as ``ptxas -v`` reports them.
 
-Run: ``invoke ptxas 7``.
+Standard library only, because the build's workers import it. Run: ``invoke ptxas 7``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 import re
 
-from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError
 from flashladder.names import KERNEL
 
@@ -135,6 +134,8 @@ def warnings_of(log: str) -> tuple[str, ...]:
 
 def to_csv(rows: Iterable[PtxasRow], columns: Sequence[str] = COLUMNS) -> str:
     """Some `columns` of the rows as CSV with a header; lines end in a newline."""
+    from flashladder.columns import csv_text  # imported late: the build's workers start often and print nothing
+
     return csv_text(columns, (list(row.cells(columns).values()) for row in rows))
 
 

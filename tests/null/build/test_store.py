@@ -1,4 +1,4 @@
-"""The store with fake tools: keys, whole entries, many at once, damage filled again, failures in one line."""
+"""The store with fake tools: keys, whole entries, many through ninja, damage filled again, failures in one line."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 import dataclasses
 import json
-import multiprocessing
-from multiprocessing.process import BaseProcess
 import os
 from pathlib import Path
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
 import pytest
 
-from flashladder.build import store
+from flashladder import toolchain
 from flashladder.build.store import (
     CubinEntry,
     PtxEntry,
@@ -29,9 +29,11 @@ from flashladder.build.store import (
     fill_all,
     missing_entries,
     portable_paths,
+    prepare,
     ptx_entry,
 )
 from flashladder.errors import FlashladderError
+from flashladder.paths import ROOT
 from flashladder.tool_runs import diagnose
 from tests.typed import error_line
 
@@ -54,6 +56,11 @@ ptxas info    : Used 10 registers, used 1 barriers, 256 bytes smem, 360 bytes cm
 ptxas info    : Compile time = 1.715 ms
 END
 """
+
+
+def build(entry: PtxEntry | CubinEntry) -> None:
+    prepare(entry)
+    fill(entry.folder)
 
 
 class Lab:
@@ -94,7 +101,7 @@ class Lab:
     def nvcc_fails(self, text: str) -> FlashladderError:
         self.script("nvcc", text)
         with pytest.raises(FlashladderError) as caught:
-            fill(self.ptx())
+            build(self.ptx())
         assert not self.ptx().is_complete
         assert not list(self.ptx().folder.glob("tmp-*"))
         assert "\n" not in str(caught.value)
@@ -154,7 +161,7 @@ def test_a_filled_entry_has_everything_and_is_not_filled_again(lab: Lab, monkeyp
     ptx, cubin = lab.ptx(), lab.cubin()
     assert not ptx.is_complete
     for entry in (ptx, cubin, ptx, cubin):
-        fill(entry)
+        build(entry)
         assert entry.is_complete
     assert lab.runs() == 1
     asked, warning, *environment = ptx.log.read_text().splitlines()
@@ -167,7 +174,7 @@ def test_a_filled_entry_has_everything_and_is_not_filled_again(lab: Lab, monkeyp
     assert ptx.meta["inputs"] == ptx.inputs
     assert cubin.cubin.read_bytes() == ptx.ptx.read_bytes()
     assert cubin.usage.registers == 10
-    files = {"kernel.cu", "kernel.ptx", "nvcc.log", "meta.json", ".lock"}
+    files = {"kernel.cu", "kernel.ptx", "nvcc.log", "meta.json", "job.json", ".lock"}
     assert {path.name for path in ptx.folder.iterdir()} == files
 
 
@@ -224,49 +231,42 @@ def test_a_part_of_a_later_error_is_not_named(tmp_path: Path) -> None:
     assert diagnose("nvcc", 2, text, tmp_path / "nvcc.log", tmp_path).found is None
 
 
-def fill_alone(entry: PtxEntry) -> None:
-    os.setsid()
-    fill(entry)
-
-
-def worker(entry: PtxEntry) -> BaseProcess:
-    process = multiprocessing.get_context("spawn").Process(target=fill_alone, args=(entry,))
-    process.start()
-    return process
+def worker(entry: PtxEntry) -> subprocess.Popen[str]:
+    prepare(entry)
+    command = [sys.executable, "-S", "-m", "flashladder.build.store", str(entry.folder)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def test_a_killed_build_leaves_nothing_that_looks_finished(lab: Lab) -> None:
     entry = lab.ptx()
     lab.script("nvcc", 'for out; do :; done; echo half > "$out"; sleep 60')
-    process = worker(entry)
-    while not list(entry.folder.glob("tmp-*/kernel.ptx")):
-        assert process.is_alive()
-        time.sleep(0.01)
-    os.killpg(process.pid or 0, signal.SIGKILL)
-    process.join()
+    with worker(entry) as process:
+        while not list(entry.folder.glob("tmp-*/kernel.ptx")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
     assert not lab.ptx().is_complete
     assert not entry.ptx.exists()
     lab.script("nvcc", NVCC)
-    fill(entry)
+    build(entry)
     assert entry.is_complete
     assert not list(entry.folder.glob("tmp-*"))
 
 
 def test_two_processes_on_one_entry_compile_once(lab: Lab) -> None:
     lab.script("nvcc", "sleep 0.3\n" + NVCC)
-    for process in [worker(lab.ptx()), worker(lab.ptx())]:
-        process.join(30)
-        assert process.exitcode == 0
+    with worker(lab.ptx()) as first, worker(lab.ptx()) as second:
+        assert (first.wait(30), second.wait(30)) == (0, 0)
     assert lab.runs() == 1
     assert lab.ptx().is_complete
 
 
 def test_the_second_build_waits_with_a_message(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    entry = lab.ptx()
-    folder = entry.folder
+    folder = lab.ptx().folder
     with ThreadPoolExecutor() as pool:
         with entry_lock(folder):
-            assert f"for 0.05 s: found process {os.getpid()}; wait for that" in error_line(fill, entry, timeout_s=0.05)
+            assert f"for 0.05 s: found process {os.getpid()}; wait for that" in error_line(fill, folder, timeout_s=0.05)
             waiting = pool.submit(entry_lock(folder, timeout_s=30).__enter__)
             time.sleep(0.2)
             assert not waiting.done()
@@ -281,7 +281,7 @@ def test_the_second_build_waits_with_a_message(lab: Lab, capsys: pytest.CaptureF
 def test_a_folder_in_the_place_of_a_file_of_an_entry_is_named(lab: Lab, name: str) -> None:
     entry = lab.ptx()
     (entry.folder / name).mkdir(parents=True)
-    assert error_line(fill, entry).endswith(f"{entry.key}/{name}: is a directory; remove it")
+    assert error_line(build, entry).endswith(f"{entry.key}/{name}: is a directory; remove it")
 
 
 @pytest.fixture(params=["plain", "with space, $dollar, 'quote' and :colon"])
@@ -299,7 +299,8 @@ def test_each_source_is_compiled_once_for_all_architectures(anywhere: Lab, monke
     assert anywhere.runs() == 3
     assert [entry.cubin.read_text().splitlines()[0] for entry in wanted[::2]] == [f"int unit_{n};" for n in range(3)]
     assert {entry.usage.arch for entry in wanted} == {"sm_80", "sm_90"}
-    monkeypatch.setattr(store, "fill", lambda _: pytest.fail("nothing is missing, and an entry was filled"))
+    assert not list(anywhere.store.glob(".ninja-*"))
+    monkeypatch.setattr(toolchain, "find_ninja", lambda: pytest.fail("nothing is missing, and ninja was asked for"))
     fill_all(wanted)
 
 
@@ -307,10 +308,11 @@ def test_each_source_is_compiled_once_for_all_architectures(anywhere: Lab, monke
     ("tool", "script", "told"),
     [
         ("nvcc", "echo 'kernel.cu(4): error: no such thing'; exit 1", r"kernel.cu:4: nvcc: no such thing; .*nvcc\.log"),
+        ("nvcc", "kill -9 $PPID", "ran out of memory; use fewer jobs"),
         ("ptxas", "kill -9 $$", r"ptxas was killed \(signal 9\).*--jobs 1"),
     ],
 )
-def test_a_failure_of_one_tool_ends_the_others_with_one_line(anywhere: Lab, tool: str, script: str, told: str) -> None:
+def test_a_failure_comes_through_ninja_as_one_line(anywhere: Lab, tool: str, script: str, told: str) -> None:
     wanted = entries(anywhere)
     anywhere.script(tool, script)
     with pytest.raises(FlashladderError, match=told) as caught:

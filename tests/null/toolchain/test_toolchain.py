@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 import re
 import sys
+import types
 
 import pytest
 
@@ -13,7 +14,7 @@ from flashladder import toolchain
 from flashladder.build import wheel as toolchains
 from flashladder.build.wheel import provide, toolchain_of
 from flashladder.errors import FlashladderError
-from flashladder.toolchain import find_toolchain, gpu_arch, host_compiler, load_pins
+from flashladder.toolchain import find_ninja, find_toolchain, gpu_arch, host_compiler, load_pins
 from tests.null.gpu.test_telemetry import FakeNvml
 from tests.typed import error_line
 
@@ -89,6 +90,21 @@ def test_the_host_compiler_is_cxx_else_the_first_on_path_or_one_clear_line(
     gxx.unlink()
     clang.unlink()
     assert re.search(r"no C\+\+ compiler found.*apt install g\+\+", error_line(host_compiler))
+
+
+def test_ninja_from_its_wheel_then_from_path_then_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = types.ModuleType("ninja")
+    monkeypatch.setattr(wheel, "BIN_DIR", str(tmp_path / "wheel"), raising=False)
+    monkeypatch.setitem(sys.modules, "ninja", wheel)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    in_path, in_wheel = script(tmp_path / "path" / "ninja"), script(tmp_path / "wheel" / "ninja")
+    assert find_ninja() == in_wheel
+    in_wheel.unlink()
+    assert find_ninja() == in_path
+    monkeypatch.setitem(sys.modules, "ninja", None)
+    assert find_ninja() == in_path
+    in_path.unlink()
+    assert "was not found; run: pip install ninja" in error_line(find_ninja)
 
 
 def test_the_gpu_from_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
