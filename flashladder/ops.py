@@ -360,9 +360,9 @@ def _packed_step(device: int | None, causal: bool) -> int:
 @cache
 def _measured(gpu: str | None) -> tuple[tuple[int, int], ...]:
     """The measured choice with a causal mask, empty if one of its steps is not installed."""
-    from flashladder.ladder.selection import causal_choices
+    from flashladder.ladder.selection import choices
 
-    found = causal_choices(gpu)
+    found = tuple((start, steps[0]) for start, steps in choices(gpu, mask="causal"))
     return found if {step for _, step in found} <= {*_installed()} else ()
 
 

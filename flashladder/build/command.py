@@ -8,9 +8,6 @@ A build whose inputs did not change does nothing.
     python -m flashladder.build 7 --arch sm_90 --configs prog --debug
     python -m flashladder.build "16 - swizzle" --toolchain 13.1     # an ablation, through another compiler
     python -m flashladder.build --all                               # every iteration's wheel; installs none
-
-Ablations, and iterations through another CUDA version's compiler, are wheels with names of their own, so an environment
-can hold them beside the ladder's (`flashladder.ladder.ablation`).
 """
 
 from __future__ import annotations
@@ -29,6 +26,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
+from flashladder import files
 from flashladder.arguments import ARCHES, CONFIGS, STEP, Parser, program_of, whole
 from flashladder.build import library, wheel
 from flashladder.build.compile import arches_of, compile_many, render, table_rows
@@ -36,15 +34,6 @@ from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, table_source
 from flashladder.build.store import CubinEntry, default_jobs, entry_lock, outputs_of, whole_record
 from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError, one_line_errors, say
-from flashladder.files import (
-    digest_files,
-    dump_json,
-    read_text,
-    relative,
-    require_folder_or_nothing,
-    sha256,
-    write_atomic,
-)
 from flashladder.ladder.ablation import Subject, load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import tuned_from
@@ -119,7 +108,7 @@ def inputs_of(
         "toolchain": dict(compiler.versions),
         "torch": torch,
         "host": library.host_inputs(toolchain, request.iteration.family.plan),
-        "builders": digest_files(Path(__file__).with_name(name) for name in BUILDERS),
+        "builders": files.digest_files(Path(__file__).with_name(name) for name in BUILDERS),
         "version": __version__,
     }
 
@@ -139,12 +128,9 @@ def make(
     """Makes the folder of a build, in place of an older one.
 
     `toolchain` is the pinned one, which makes the host half; `inputs` are `inputs_of` the request; `table` holds the
-    rows of the ptxas table and warnings.
-
-    Raises:
-        FlashladderError: a compiler or the linker failed.
+    rows of the ptxas table and warnings. A compiler or linker that fails is an error.
     """
-    require_folder_or_nothing(request.folder)
+    files.require_folder_or_nothing(request.folder)
     iteration, family = request.iteration, request.iteration.family
     objects, host_log = library.host_objects(toolchain, family.plan)
     parent = request.folder.parent
@@ -158,25 +144,25 @@ def make(
         table_cpp = table_source(request.subject.package, family, kernels, request.arches, iteration.row_stride, tuned)
         built = library.link(scratch, table_cpp, objects, toolchain, log).read_bytes()
         text = "\n".join(log.parts)
-        write_atomic(scratch / "build.log", text)
+        files.write_atomic(scratch / "build.log", text)
         if symbols := set(re.findall(r"\b_Z\w+", text)):  # a debug build does not inline functions
             from flashladder.binaries import demangled  # as slow to load as the ELF reader of `_manifest`
 
             names = demangled(symbols)
-            write_atomic(scratch / "build.demangled.log", re.sub(r"\b_Z\w+", lambda match: names[match[0]], text))
-        write_atomic(scratch / "kernels.csv", to_csv(table[0]))
-        write_atomic(scratch / "kernels.txt", render(*table, WIDE))
-        manifest = _manifest(request, entries, inputs) | {wheel.LIBRARY_DIGEST: sha256(built)}
+            files.write_atomic(scratch / "build.demangled.log", re.sub(r"\b_Z\w+", lambda match: names[match[0]], text))
+        files.write_atomic(scratch / "kernels.csv", to_csv(table[0]))
+        files.write_atomic(scratch / "kernels.txt", render(*table, WIDE))
+        manifest = _manifest(request, entries, inputs) | {wheel.LIBRARY_DIGEST: files.sha256(built)}
         members = {
-            "__init__.py": read_text(WHEEL_INIT).encode(),
+            "__init__.py": files.read_text(WHEEL_INIT).encode(),
             LIBRARY_NAME: built,
-            "manifest.json": dump_json(manifest).encode(),
+            "manifest.json": files.dump_json(manifest).encode(),
             "kernels.csv": to_csv(table[0], UNTIMED).encode(),
         }
         summary = f"flashladder {request.subject.label}: {iteration.title}"
         wheel.assemble(scratch, request.subject.package, __version__, summary, members)
         outputs = outputs_of(scratch, [path for path in scratch.rglob("*") if path.is_file()])
-        write_atomic(scratch / "manifest.json", dump_json(manifest | outputs | {"git": git_revision()}))
+        files.write_atomic(scratch / "manifest.json", files.dump_json(manifest | outputs | {"git": git_revision()}))
         scratch.chmod(0o755)
         if request.folder.exists():
             shutil.rmtree(request.folder)
@@ -225,7 +211,7 @@ def _manifest(request: Request, entries: Entries, inputs: Mapping[str, object]) 
         "kernels": kernels,
         "toolchain": inputs["toolchain"],
         "inputs": dict(inputs),
-        "inputs_digest": sha256(dump_json(inputs)),
+        "inputs_digest": files.sha256(files.dump_json(inputs)),
     }
 
 
@@ -266,10 +252,6 @@ def build_iteration(
         n_jobs: compilers at once; None for one per CPU.
         install: install the wheel and import it; False leaves the environment alone.
         cuda: CUDA version of the compiler's wheels, installed if it is not here; empty for the pinned one.
-
-    Raises:
-        FlashladderError: bad arguments, a missing tool, another build of this iteration, a full disk, or a
-            failed compiler.
     """
     request = make_request(subject, arch, configs, debug=debug, cuda=cuda)
     running = f"another build of {request.subject.label} is running"
@@ -281,7 +263,7 @@ def build_iteration(
         compiled = compile_many(jobs, n_jobs, toolchain=compiler, debug=debug)
         entries = dict(zip(pairs, compiled, strict=True))
         inputs = inputs_of(request, entries, toolchain, torch, compiler)
-        digest = sha256(dump_json(inputs))
+        digest = files.sha256(files.dump_json(inputs))
         rows, warnings = table_rows(jobs, compiled)
         if not (up_to_date := is_fresh(request.folder, digest)):
             make(request, entries, toolchain, inputs, (rows, warnings))
@@ -296,7 +278,7 @@ def _install(request: Request, made: Path, digest: str) -> None:
 
     A file per interpreter, beside the builds, records a check that passed. A check that failed runs again.
     """
-    interpreter = sha256(f"{sys.executable}\n{sys.version}")
+    interpreter = files.sha256(f"{sys.executable}\n{sys.version}")
     passed = request.folder.parent / f".imports-{interpreter[:12]}"
     if wheel.installed_digest(request.subject.package) != digest:
         passed.unlink(missing_ok=True)
@@ -304,14 +286,13 @@ def _install(request: Request, made: Path, digest: str) -> None:
     elif passed.is_file() and passed.read_bytes() == digest.encode():
         return
     wheel.check_import(request.subject.package, [config.short_form() for config in request.configs])
-    write_atomic(passed, digest)
+    files.write_atomic(passed, digest)
 
 
 def make_request(subject: int | str, arch: str | None, key: str, *, debug: bool = False, cuda: str = "") -> Request:
     """Checks the arguments and selects the configurations; warns when this machine's GPU would have to compile PTX.
 
-    Raises:
-        FlashladderError: no such iteration, ablation, architecture, selection or toolchain.
+    An iteration, ablation, architecture, selection or toolchain that does not exist is an error.
     """
     iteration, cuda = load_description(str(subject)), load_pins().axis(cuda)
     arches = arches_of(iteration, arch)
@@ -348,7 +329,7 @@ def build_all(options: argparse.Namespace) -> None:
         say(f"{len(jobs)} kernels compiled ({time.monotonic() - started:.0f} s, torch {torch}); now their wheels")
         make_one = partial(build_iteration, arch=options.arch, configs=options.configs, install=False, **asked)
         for number, built in zip(numbers, pool.map(make_one, numbers), strict=True):
-            say(f"iteration {number}: {'up to date' if built.up_to_date else 'built'}: {relative(built.wheel)}")
+            say(f"iteration {number}: {'up to date' if built.up_to_date else 'built'}: {files.relative(built.wheel)}")
     say(f"{len(numbers)} iterations in {time.monotonic() - started:.0f} s")
 
 
@@ -387,8 +368,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         state = f"up to date ({seconds:.1f} s)" if result.up_to_date else f"built in {seconds:.1f} s"
         size = result.wheel.stat().st_size / 1024
         subject = parse_subject(" ".join(options.subject), options.toolchain)
-        print(f"{subject.label}: {state}: {relative(result.wheel)} ({size:.0f} KiB)")
-        place = "not installed" if options.no_install else f"installed in {relative(Path(sys.prefix))}"
+        print(f"{subject.label}: {state}: {files.relative(result.wheel)} ({size:.0f} KiB)")
+        place = "not installed" if options.no_install else f"installed in {files.relative(Path(sys.prefix))}"
         check = f"check {subject.number}{'' if gpu_arch() else ' --backend emulator'}"
         advice = f"; next: invoke {f'emulate {subject.text!r}' if subject.sign else check}"
         print(f"{place}{'' if subject.cuda else advice}")  # no such command takes another compiler's kernel

@@ -7,20 +7,10 @@ So the GPU, the emulator and newer GPUs, for which the wheel ships PTX, all run 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from flashladder.build.store import (
-    STORE,
-    CubinEntry,
-    PtxEntry,
-    Tools,
-    cubin_entry,
-    fill_all,
-    missing_entries,
-    ptx_entry,
-    read_recorded,
-)
+from flashladder.build import store
 from flashladder.columns import table
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
@@ -43,55 +33,53 @@ from flashladder.toolchain import (
 PTX_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
 
 
-def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tools:
+def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> store.Tools:
     """Programs, versions and flags for a release build (-lineinfo) or a debug build (-G -O0).
 
-    If the store came with a bundle, a release build's are those that the bundle recorded (`read_recorded`).
-
-    Raises:
-        FlashladderError: the toolchain or the host compiler is missing.
+    If the store came with a bundle, a release build's are those that the bundle recorded (`read_recorded`). A missing
+    toolchain or host compiler is an error.
     """
-    if toolchain is None and not debug and (found := read_recorded(STORE)):
+    if toolchain is None and not debug and (found := store.read_recorded(store.STORE)):
         return found
     toolchain = toolchain or find_toolchain()
-    pins, host = load_pins(), host_compiler()
-    versions = {name: toolchain.versions[name] for name in PTX_PACKAGES}
-    return Tools(
+    pins, host, versions = load_pins(), host_compiler(), toolchain.versions
+    return store.Tools(
         root=toolchain.root,
         nvcc=toolchain.nvcc,
         ptxas=toolchain.ptxas,
         host_compiler=host,
         nvcc_flags=(f"-arch={pins.ptx_arch}", *pins.flags("nvcc", debug=debug)),
         ptxas_flags=pins.flags("ptxas", debug=debug),
-        ptx_versions=versions | {"host compiler": host_compiler_version(host)},
-        ptxas_version=toolchain.versions["nvidia-cuda-nvcc"],
+        ptx_versions={name: versions[name] for name in PTX_PACKAGES} | {"host compiler": host_compiler_version(host)},
+        ptxas_version=versions["nvidia-cuda-nvcc"],
         debug=debug,
     )
 
 
-def ptx_planned(iteration: Iteration, config: KernelConfig, tools: Tools, kernels: Path = KERNELS) -> PtxEntry:
+def ptx_planned(
+    iteration: Iteration, config: KernelConfig, tools: store.Tools, kernels: Path = KERNELS
+) -> store.PtxEntry:
     """The store's entry for a kernel's PTX, filled or not; compiles nothing."""
     text = translation_unit(iteration, config)
     kept = (flag for flag in tools.nvcc_flags if not flag.startswith("-arch="))
     own = replace(tools, nvcc_flags=(f"-arch={iteration.family.targets.ptx}", *kept))
-    return ptx_entry(text, kernels, included_files(text, kernels), own, STORE)
+    return store.ptx_entry(text, kernels, included_files(text, kernels), own, store.STORE)
 
 
-def ptx_for(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> PtxEntry:
+def ptx_for(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> store.PtxEntry:
     """The PTX of one kernel; otherwise as `ptx_many`."""
     return ptx_many([(iteration, config)], kernels)[0]
 
 
-def cubin_for(iteration: Iteration, config: KernelConfig, arch: str) -> CubinEntry:
+def cubin_for(iteration: Iteration, config: KernelConfig, arch: str) -> store.CubinEntry:
     """The machine code of one kernel for `arch` (for example ``sm_80``); otherwise as `compile_many`."""
     return compile_many([(iteration, config, arch)])[0]
 
 
-def ptx_many(pairs: Iterable[tuple[Iteration, KernelConfig]], kernels: Path = KERNELS) -> list[PtxEntry]:
+def ptx_many(pairs: Iterable[tuple[Iteration, KernelConfig]], kernels: Path = KERNELS) -> list[store.PtxEntry]:
     """The PTX of each (iteration, configuration), in order, compiled if it is not in the store.
 
-    Raises:
-        FlashladderError: the toolchain is missing, or nvcc failed (the line says why and where the log is).
+    If the toolchain is missing, or nvcc fails, the line of the error says why and where the log is.
     """
     tools = tools_of()
     entries = [ptx_planned(iteration, config, tools, kernels) for iteration, config in pairs]
@@ -99,12 +87,12 @@ def ptx_many(pairs: Iterable[tuple[Iteration, KernelConfig]], kernels: Path = KE
     return entries
 
 
-def _fill(entries: Sequence[PtxEntry | CubinEntry], n_jobs: int | None, tools: Tools) -> None:
+def _fill(entries: Sequence[store.PtxEntry | store.CubinEntry], n_jobs: int | None, tools: store.Tools) -> None:
     """Compiles the missing entries; recorded tools cannot compile."""
-    if tools.recorded and (missing := missing_entries(entries)):
+    if tools.recorded and (missing := store.missing_entries(entries)):
         what = f"{len(missing)} of the kernels that this needs did not come with the bundle, and nothing here compiles"
         raise FlashladderError(what, hint="where there is a checkout: invoke bundle")
-    fill_all(entries, n_jobs)
+    store.fill_all(entries, n_jobs)
 
 
 def compile_many(
@@ -114,27 +102,20 @@ def compile_many(
     toolchain: Toolchain | None = None,
     debug: bool = False,
     kernels: Path = KERNELS,
-) -> list[CubinEntry]:
-    """The machine code of each (iteration, configuration, arch), in order; what is missing is compiled.
+) -> list[store.CubinEntry]:
+    """The machine code of each (iteration, configuration, arch), in order; what is missing is compiled, each once.
 
-    Args:
-        jobs: repetitions and kernels with the same source are compiled once.
-        n_jobs: compilers at once; None for one per CPU.
-        toolchain: None to find it.
-        debug: -G -O0 instead of -lineinfo; such entries live beside the release ones.
-        kernels: the folder with the CUDA sources (the lock's tests compile a changed copy of it).
-
-    Raises:
-        FlashladderError: unknown `arch`, a missing toolchain, a tool that failed, an impossible `n_jobs`, or machine
-            code that the family refuses (`Family.refuses`).
+    `n_jobs`: compilers at once; None for one per CPU. `debug`: -G -O0 instead of -lineinfo; such entries live beside
+    the release ones. `kernels`: the folder with the CUDA sources (the lock's tests compile a changed copy of it). It is
+    an error if a tool is missing or fails, or if the family refuses the machine code (`Family.refuses`).
     """
     tools = tools_of(toolchain, debug=debug)
-    units: dict[tuple[int, KernelConfig], PtxEntry] = {}  # by identity: an iteration holds mappings
+    units: dict[tuple[int, KernelConfig], store.PtxEntry] = {}  # by identity: an iteration holds mappings
     jobs, entries = list(jobs), []
     for iteration, config, arch in jobs:
         unit = units.get((id(iteration), config)) or ptx_planned(iteration, config, tools, kernels)
         units[id(iteration), config] = unit
-        entries.append(cubin_entry(unit, require_target(iteration, arch), tools, STORE))
+        entries.append(store.cubin_entry(unit, require_target(iteration, arch), tools, store.STORE))
     _fill(entries, n_jobs, tools)
     for (iteration, config, _), entry in zip(jobs, entries, strict=True):
         if not debug and (problem := iteration.family.refuses(entry.usage)):
@@ -145,11 +126,7 @@ def compile_many(
 
 
 def require_target(iteration: Iteration, arch: str) -> str:
-    """The target of an iteration's family that runs on `arch`: `arch` itself, or ``sm_90a`` for sm_90.
-
-    Raises:
-        FlashladderError: the family has no such target.
-    """
+    """The target of an iteration's family for `arch`: itself, or ``sm_90a`` for sm_90; an error if it has none."""
     targets, code = iteration.family.targets, iteration.family.targets.serving(require_arch(arch))
     if code is None:
         family = f"of the family {iteration.family.name}, which has no code for this"
@@ -159,14 +136,15 @@ def require_target(iteration: Iteration, arch: str) -> str:
 
 
 def table_rows(
-    jobs: Sequence[tuple[Iteration, KernelConfig, str]], entries: Sequence[CubinEntry]
+    jobs: Sequence[tuple[Iteration, KernelConfig, str]], entries: Sequence[store.CubinEntry]
 ) -> tuple[list[PtxasRow], list[str]]:
     """The ptxas table of compiled `jobs` and the warnings of its logs, each naming its kernel."""
     rows, warnings = [], list[str]()
     for (iteration, config, arch), entry in zip(jobs, entries, strict=True):
         usage = entry.usage
-        rows.append(PtxasRow.of(f"{iteration.number:02d}", config.short_form(), config.smem_bytes, usage))
-        warnings += [f"{iteration.number:02d} {config.short_form()} {arch}: {line}" for line in usage.warnings]
+        name, form = f"{iteration.number:02d}", config.short_form()
+        rows.append(PtxasRow(**asdict(usage), kernel=name, config=form, smem_dynamic=config.smem_bytes))
+        warnings += [f"{name} {form} {arch}: {line}" for line in usage.warnings]
     return rows, warnings
 
 

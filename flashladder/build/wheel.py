@@ -124,8 +124,7 @@ def package_folder(name: str) -> Path | None:
 def checked_manifest(folder: Path, hint: str = "build it again") -> dict[str, Any]:
     """The manifest of the wheel installed in `folder`.
 
-    Raises:
-        FlashladderError: it or the library is missing, damaged or too old; `hint` is the remedy.
+    If it or the library is missing, damaged or too old, it raises an error with the remedy `hint`.
     """
     path, library = folder / "manifest.json", folder / LIBRARY_NAME
     try:
@@ -144,10 +143,7 @@ def install(*wheels: Path) -> None:
     """Installs `wheels` into the environment of this Python, without dependencies and without a network.
 
     uv's cache is not used: an environment's files are hard links into it, so a file that was damaged in one environment
-    would be installed again.
-
-    Raises:
-        FlashladderError: this Python is not in a virtual environment, has no uv, or uv failed.
+    would be installed again. A Python without uv or outside a virtual environment, and a failure of uv, are errors.
     """
     if sys.prefix == sys.base_prefix:
         what = "this Python is not in a virtual environment, so the wheel is not installed"
@@ -161,8 +157,7 @@ def install(*wheels: Path) -> None:
 def run(command: Sequence[str | Path], folder: Path, error: FlashladderError, **options: Any) -> None:
     """Runs a program that writes into `folder`.
 
-    Raises:
-        FlashladderError: it failed, because the disk of `folder` is full, or else `error` with its last line on stderr.
+    If it fails because the disk is full, the error says so; else it is `error`, with the program's last line on stderr.
     """
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     if done.returncode:
@@ -179,22 +174,17 @@ def installer() -> list[str]:
     return [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable]
 
 
-def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
-    """Installs every release wheel of the selection ``prog`` in `build` that is not installed yet.
+def install_built(build: Path = BUILD) -> list[str]:
+    """Installs each release wheel of the selection ``prog`` in `build`, for the GPU present or else the first target.
 
-    `arch` is ``sm_80`` ...; None for the GPU present, else ``sm_80``. Returns the names of all such packages, also of
-    those that were installed before.
-
-    Raises:
-        FlashladderError: a manifest cannot be read, or the installer failed.
+    Returns the names of all these packages, also of those that are installed already. A broken manifest, and a failure
+    of the installer, are errors.
     """
     wheels, names = list[Path](), list[str]()
     families = {iteration.number: iteration.family for iteration in load_all()}
     for manifest in files_in(build, "iteration_[0-9][0-9]/*/manifest.json"):
         number = manifest.parent.parent.name[-2:]
-        family = families.get(int(number))
-        wanted = default_arch(family) if arch is None else (family and family.targets.serving(arch)) or arch
-        if manifest.parent.name != wanted:
+        if manifest.parent.name != default_arch(families.get(int(number))):
             continue
         try:
             digest = load_json(manifest.read_bytes())["inputs_digest"]
@@ -212,9 +202,7 @@ def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
 def check_import(name: str, configs: Sequence[str]) -> None:
     """Imports the installed package `name` in a process of its own.
 
-    Raises:
-        FlashladderError: the import fails, an operator is missing, or the short forms that the library offers are not
-            exactly `configs`.
+    It is an error if that fails, an operator is missing, or the library offers other short forms than `configs`.
     """
     hint = "the wheel was built with another torch or compiler than this environment's, or is broken"
     error = FlashladderError("the import check failed", where=name, hint=hint)
@@ -225,15 +213,9 @@ def check_import(name: str, configs: Sequence[str]) -> None:
 class Installed:
     """One iteration's wheel: `run(q, k, v, out, short_form)` launches on the current stream (`launcher`)."""
 
-    number: int
+    subject: Subject
     run: Callable[..., object]
     manifest: Mapping[str, Any]
-    subject: Subject | None = None
-
-    @property
-    def named(self) -> Subject:
-        """The subject; without one, the iteration of this number."""
-        return self.subject or Subject(self.number)
 
     @property
     def kernels(self) -> Mapping[str, Mapping[str, Any]]:
@@ -248,8 +230,8 @@ class Installed:
     def require(self, config: KernelConfig) -> None:
         """Raises `FlashladderError` when the wheel does not hold this configuration."""
         if config.short_form() not in self.built:
-            what, expected = f"{self.named.label} was not built with this configuration", "; ".join(self.built)
-            hint = f"invoke build {self.named.options} --configs '{config.short_form()}'"
+            what, expected = f"{self.subject.label} was not built with this configuration", "; ".join(self.built)
+            hint = f"invoke build {self.subject.options} --configs '{config.short_form()}'"
             raise FlashladderError(what, expected=f"one of {expected}", found=config.short_form(), hint=hint)
 
     def identity(self, config: KernelConfig, arch: str) -> Kernel:
@@ -262,8 +244,8 @@ class Installed:
         arch = f"{arch}a" if f"{arch}a" in own else arch  # code for one architecture alone
         entry = own.get(arch, {})
         return Kernel(
-            iteration=self.number,
-            variant=self.named.variant,
+            iteration=self.subject.number,
+            variant=self.subject.variant,
             config=config.short_form(),
             dtype=config.dtype,
             arch=arch,
@@ -300,9 +282,7 @@ def load_installed(subject: int | str, cuda: str = "") -> Installed:
     """Reads the manifest of a wheel, checks the library against it and imports the wheel.
 
     `subject` is an iteration or an ablation (``16 - swizzle``), `cuda` its compiler's version (empty: the pinned one).
-
-    Raises:
-        FlashladderError: `subject` or `cuda` names nothing; the wheel is missing, is damaged, or cannot be loaded.
+    Names of nothing, and a wheel that is missing, is damaged or cannot be loaded, are errors.
     """
     wanted = parse_subject(subject, cuda)
     name = wanted.package
@@ -318,7 +298,7 @@ def load_installed(subject: int | str, cuda: str = "") -> Installed:
     except ImportError as error:
         what = "the installed wheel cannot be loaded"
         raise FlashladderError(what, where=name, found=error, hint=wanted.session) from error
-    return Installed(wanted.number, launcher(getattr(torch.ops, name)), manifest, wanted)
+    return Installed(wanted, launcher(getattr(torch.ops, name)), manifest)
 
 
 def chosen_configs(subject: int | str, keys: Sequence[str], dtypes: Sequence[str]) -> tuple[KernelConfig, ...]:
@@ -335,9 +315,8 @@ STAMP = ".flashladder-stamp"  # holds the digest of the requirements; written la
 def toolchain_of(cuda: str = "", folder: Path = TOOLCHAINS) -> Toolchain:
     """The toolchain with the compiler of CUDA version `cuda` (``13.1``; empty for the pinned one), installed if needed.
 
-    Raises:
-        FlashladderError: no such version is pinned, it cannot be installed, or the environment's own toolchain is not
-            the pinned one.
+    A version that is not pinned or cannot be installed, and an environment's toolchain that is not the pinned one, are
+    errors.
     """
     version = load_pins().axis(cuda)
     return find_toolchain(provide(version, folder), version) if version else find_toolchain()

@@ -32,7 +32,7 @@ from flashladder.explain.simulate import PIPES, SCHEDULERS, Chip, Step, chain, c
 from flashladder.files import checked_json, files_in, relative
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.gpus import Gpu, load_gpus
+from flashladder.ladder.gpus import Gpu, Occupancy, load_gpus
 from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.ladder.selection import one_config
 from flashladder.located import closest, read_committed
@@ -40,7 +40,7 @@ from flashladder.machine_code import executions
 from flashladder.machine_code.cubin import Cubin
 from flashladder.machine_code.executions import is_vote, operands
 from flashladder.machine_code.flow import regions_of
-from flashladder.machine_code.ptxas import WARP, Occupancy
+from flashladder.machine_code.ptxas import WARP
 from flashladder.machine_code.sass import Instruction
 from flashladder.names import WAVEFRONTS
 from flashladder.paths import RESULTS

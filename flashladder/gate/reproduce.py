@@ -128,8 +128,9 @@ class Gate:
 
     def checks(self) -> list[Check]:
         """Every check: the quick ones, then tables, then the documents, which take longest."""
+        n_published = len(files_in(published.PUBLISHED, "*.csv"))
         return [
-            Check("published CSVs are unmodified copies", _published_intact, "files"),
+            Check("published CSVs are unmodified copies", lambda: (published.problems(), n_published), "files"),
             Check("claims about machine code and PTX", code_claims.check),
             Check("claims about counters, measured", emulated.check_hardware_claims),
             Check("claims about counters, emulated", emulated.check_claims),
@@ -197,10 +198,6 @@ def _script(name: str) -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "analysis" / f"{name}.py"))
 
 
-def _published_intact() -> Comparison:
-    return published.problems(), len(files_in(published.PUBLISHED, "*.csv"))
-
-
 def _emulator_agrees() -> Comparison:
     """The emulator's committed counters equal a GPU's, its PTX is locked and has no race, its table is up to date."""
     reading = emulated.load_reading()
@@ -239,11 +236,7 @@ class Measured:
 
 
 def require_wheels() -> int:
-    """Loads all wheels and returns their number.
-
-    Raises:
-        FlashladderError: a wheel is missing, or lacks a configuration of its iteration.
-    """
+    """Loads all wheels and returns their number; one that is missing, or lacks a configuration, is an error."""
     from flashladder.build.wheel import load_installed
 
     ladder = load_all()
@@ -266,8 +259,7 @@ def own_folder(uuid: str, results: Path = RESULTS) -> Path:
 def measure(stop: threading.Event | None = None) -> Measured:
     """Checks and times every iteration on this machine's GPU, and renders its own report; without a GPU `emulate`.
 
-    Raises:
-        CheckFailed: a kernel is wrong.
+    Raises `CheckFailed` if a kernel is wrong.
     """
     from flashladder.toolchain import gpu_arch
 

@@ -31,6 +31,7 @@ from flashladder.files import dump_json, files_in, read_text, relative, sha256
 from flashladder.gate.published import compare_ranks, compare_same_gpu
 from flashladder.gpu.ncu import csv_beside, to_csv
 from flashladder.gpu.sanitize import TOOLS
+from flashladder.ladder.ablation import Subject, split_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.grid import load_grid
@@ -41,25 +42,9 @@ from flashladder.paths import CONFIGS, RESULTS
 from flashladder.problem import Problem
 from flashladder.report.accuracy import beyond_bounds, cells, load_errors
 from flashladder.report.data import bench_files
+from flashladder.results import schema
 from flashladder.results.derive import Plan, problems, too_fast
 from flashladder.results.files import identity, load_as, load_result, machine_name, read_json
-from flashladder.results.schema import (
-    A_A,
-    AnyResult,
-    BenchResult,
-    CheckResult,
-    CounterResult,
-    EmulatedCheckResult,
-    EmulatedSweepResult,
-    EnergyResult,
-    Kernel,
-    PlannedCell,
-    SanitizerResult,
-    SecondOpinionResult,
-    SoakResult,
-    Sweep,
-    kernel_key,
-)
 from flashladder.sweep.plan import CPU, Settings, address_of, title, wanted
 from flashladder.sweep.records import Records
 
@@ -70,9 +55,9 @@ RECORD = re.compile(r"([0-9a-f]{16})\.json\.gz")  # the record of a cell, in the
 NAMED = re.compile(r"`([\w.]+\.(?:json\.gz|json|csv|log))`")  # a file name in the first column of a README's table
 DEFAULT_SAMPLE = (8, 0)  # cells and seed of a rerun
 
-Swept = BenchResult | EmulatedSweepResult
-Sample = dict[tuple[str, Problem], list[Kernel]]  # kernels by dtype and shape
-Timer = Callable[[Sample], BenchResult]
+Swept = schema.BenchResult | schema.EmulatedSweepResult
+Sample = dict[tuple[str, Problem], list[schema.Kernel]]  # kernels by dtype and shape
+Timer = Callable[[Sample], schema.BenchResult]
 
 
 @dataclass(frozen=True)
@@ -99,10 +84,7 @@ def error_line(error: Exception) -> str:
 def verify(path: Path, tell: Callable[[Outcome], object] = lambda _: None) -> list[Outcome]:
     """Verifies every document of `path`: a file, a machine's folder or a folder of these.
 
-    Calls `tell` with each outcome at once.
-
-    Raises:
-        FlashladderError: there is no such path, or nothing to verify in it.
+    Calls `tell` with each outcome at once. A missing path, and one without a document, are errors.
     """
     where = relative(path)
     require_existing(path)
@@ -166,8 +148,8 @@ def verify_folder(folder: Path) -> list[Outcome]:
 
 
 def _unchecked(folder: Path) -> list[str]:
-    checked = {case.kernel for path in files_in(folder, CHECKS) for case in load_as(path, CheckResult).cases}
-    timed = {path.name: load_as(path, BenchResult).kernels for path in files_in(folder, "bench*.json.gz")}
+    checked = {case.kernel for path in files_in(folder, CHECKS) for case in load_as(path, schema.CheckResult).cases}
+    timed = {path.name: load_as(path, schema.BenchResult).kernels for path in files_in(folder, "bench*.json.gz")}
     return [
         f"{kernel.key}: timed in {name}, but not checked"
         for name, kernels in timed.items()
@@ -191,7 +173,7 @@ def _content(path: Path) -> tuple[list[str], str]:
     result = load_result(path)
     lines = [] if recorded == computed else [f"content_sha256: recorded {recorded}, computed {computed}"]
     lines += [*_dtypes(result), *_machine_code(path, result), *_references(result), *_by_kind(path, result)]
-    sweep: Sweep | None = getattr(result, "sweep", None)
+    sweep: schema.Sweep | None = getattr(result, "sweep", None)
     note = grid_note(sweep) if sweep else None
     return lines, f"{_summary(result)}, schema {version}" + (f"; {note}" if note else "")
 
@@ -199,20 +181,20 @@ def _content(path: Path) -> tuple[list[str], str]:
 def _record(path: Path, address: str) -> tuple[list[str], str]:
     """The problems of one cell of a running sweep, and its title with the kind of its failure."""
     record = Records(path.parent).read(address)
-    lines = problems(record.document) if isinstance(record.document, BenchResult) else []
+    lines = problems(record.document) if isinstance(record.document, schema.BenchResult) else []
     failure = f": failed, {record.failure.kind}" if record.failure else ""
     return lines, f"record of a cell: {title(record.cell)}{failure}"
 
 
-def _summary(result: AnyResult) -> str:
-    if isinstance(result, SoakResult):
+def _summary(result: schema.AnyResult) -> str:
+    if isinstance(result, schema.SoakResult):
         return f"soak, {len(result.cases)} cases, {sum(one.launches for one in result.hammered):,} launches"
     counted = {"summaries": "cells", "agreements": "cells", "cells": "cells", "runs": "runs", "cases": "cases"}
     name = next((one for one in counted if hasattr(result, one)), "kernels")
     return f"{result.kind}, {len(getattr(result, name))} {counted.get(name, name)}"
 
 
-def _dtypes(result: AnyResult) -> Iterator[str]:
+def _dtypes(result: schema.AnyResult) -> Iterator[str]:
     """Kernels whose dtype is not their configuration's, and measurements whose dtype is not their kernel's."""
     for key, kernel in result.kernels.items():
         if kernel.dtype != (form := KernelConfig.parse(kernel.config).dtype):
@@ -222,30 +204,30 @@ def _dtypes(result: AnyResult) -> Iterator[str]:
             yield f"{key}: measured as {dtype}, but the kernel is for {result.kernels[key].dtype}"
 
 
-def _measured_as(result: AnyResult) -> Iterator[tuple[str, str]]:
+def _measured_as(result: schema.AnyResult) -> Iterator[tuple[str, str]]:
     """Kernel and dtype of each measurement."""
-    timed = result.paired if isinstance(result, SecondOpinionResult) else result
-    if isinstance(timed, BenchResult):
+    timed = result.paired if isinstance(result, schema.SecondOpinionResult) else result
+    if isinstance(timed, schema.BenchResult):
         yield from ((series.kernel, group.dtype) for group in timed.groups for series in group.series)
-    elif isinstance(result, CheckResult | EmulatedCheckResult):
+    elif isinstance(result, schema.CheckResult | schema.EmulatedCheckResult):
         yield from ((case.kernel, case.dtype) for case in result.cases)
-    elif isinstance(result, EnergyResult):
+    elif isinstance(result, schema.EnergyResult):
         yield from ((run.subject, run.dtype) for run in result.runs)
-    elif isinstance(result, SoakResult):
+    elif isinstance(result, schema.SoakResult):
         yield from ((one.kernel, one.dtype) for part in (result.cases, result.hammered, result.far) for one in part)
 
 
-def _machine_code(path: Path, result: AnyResult) -> Iterator[str]:
+def _machine_code(path: Path, result: schema.AnyResult) -> Iterator[str]:
     """Kernels whose machine code is not locked, or whose registers or spills differ from the lock's.
 
     Skips emulated kernels and candidates of a tuning run. Skips variants, too, but refuses them in bench files.
     """
-    if isinstance(result, EmulatedCheckResult | EmulatedSweepResult):
+    if isinstance(result, schema.EmulatedCheckResult | schema.EmulatedSweepResult):
         return
     folder = path.parent.parent / LOCKS.name
     folder = folder if folder.is_dir() else LOCKS
     locks = {arch: read_lock(arch, folder) for arch in {kernel.arch for kernel in result.kernels.values()}}
-    tuned = isinstance(result, BenchResult) and result.purpose == "tune"
+    tuned = isinstance(result, schema.BenchResult) and result.purpose == "tune"
     for key, kernel in result.kernels.items():
         if key != kernel.key:
             yield f"kernel {key}: its own fields give the key {kernel.key}"
@@ -261,8 +243,8 @@ def _machine_code(path: Path, result: AnyResult) -> Iterator[str]:
                 yield f"kernel {key}: {name}: expected {expected}, as locked, found {found}"
 
 
-def _references(result: AnyResult) -> Iterator[str]:
-    timed = result.paired if isinstance(result, SecondOpinionResult) else result
+def _references(result: schema.AnyResult) -> Iterator[str]:
+    timed = result.paired if isinstance(result, schema.SecondOpinionResult) else result
     for name, one in getattr(timed, "references", {}).items():
         if name not in BACKENDS:
             yield f"reference {name}: expected one of {', '.join(BACKENDS)}"
@@ -270,32 +252,32 @@ def _references(result: AnyResult) -> Iterator[str]:
             yield f"reference {name}: kernel name does not match this library: {wrong[0][:80]}"
 
 
-def _by_kind(path: Path, result: AnyResult) -> Iterator[str]:
+def _by_kind(path: Path, result: schema.AnyResult) -> Iterator[str]:
     """The problems that only this kind of document can have."""
-    if isinstance(result, BenchResult):
+    if isinstance(result, schema.BenchResult):
         yield from problems(result)
         yield from _sweep(result) if result.sweep else _missing_cells(result)
-    elif isinstance(result, EmulatedSweepResult):
+    elif isinstance(result, schema.EmulatedSweepResult):
         yield from _sweep(result)
-    elif isinstance(result, SecondOpinionResult):
+    elif isinstance(result, schema.SecondOpinionResult):
         yield from (*cross_checks.problems(result), *_missing_cells(result.paired))
-    elif isinstance(result, CheckResult | EmulatedCheckResult):
+    elif isinstance(result, schema.CheckResult | schema.EmulatedCheckResult):
         yield from _cases(result)
-    elif isinstance(result, SanitizerResult):
+    elif isinstance(result, schema.SanitizerResult):
         yield from _sanitizers(result)
-    elif isinstance(result, EnergyResult):
+    elif isinstance(result, schema.EnergyResult):
         for run in result.runs:
             where = f"{run.subject} {run.dtype} S={run.shape.seq_len}, turn {run.turn}"
             yield from too_fast(where, run.seconds / run.launches * 1e6, run.shape, result.gpu.name)
-    elif isinstance(result, SoakResult):
+    elif isinstance(result, schema.SoakResult):
         yield from _soak(result)
-    elif isinstance(result, CounterResult):
+    elif isinstance(result, schema.CounterResult):
         table = csv_beside(path)
         if table.is_file() and table.read_bytes() != to_csv(result).encode():
             yield f"{table.name}: differs from what {path.name} gives"
 
 
-def _missing_cells(result: BenchResult) -> Iterator[str]:
+def _missing_cells(result: schema.BenchResult) -> Iterator[str]:
     """A run without a grid times every kernel at every shape of its dtype. Yields the cells that are missing."""
     timed = {
         (group.dtype, group.shape, one.kernel)
@@ -309,7 +291,7 @@ def _missing_cells(result: BenchResult) -> Iterator[str]:
                 yield f"cell {_series(key, kernel.dtype, shape)}: is missing"
 
 
-def _cases(result: CheckResult | EmulatedCheckResult) -> Iterator[str]:
+def _cases(result: schema.CheckResult | schema.EmulatedCheckResult) -> Iterator[str]:
     """Failed, missing, repeated, unknown or wrongly rejected cases. On a CPU the quick cases suffice."""
     yield from (f"{one.kernel} {one.case}: failed: {one.reason}" for one in result.cases if one.status == "fail")
     for key, kernel in result.kernels.items():
@@ -317,7 +299,7 @@ def _cases(result: CheckResult | EmulatedCheckResult) -> Iterator[str]:
         own = [case for case in result.cases if case.kernel == key]
         counts = Counter(case.case for case in own)
         required = {case.name: case for case in cases_for(config)}
-        if isinstance(result, EmulatedCheckResult):
+        if isinstance(result, schema.EmulatedCheckResult):
             quick, required = (
                 {one.name: one for one in emulator_cases(config, stride, quick=q)} for q in (True, False)
             )
@@ -331,7 +313,7 @@ def _cases(result: CheckResult | EmulatedCheckResult) -> Iterator[str]:
                 yield f"{key}: case {case.name} was rejected, but the kernel supports these row strides"
 
 
-def _sanitizers(result: SanitizerResult) -> Iterator[str]:
+def _sanitizers(result: schema.SanitizerResult) -> Iterator[str]:
     """Sanitizer tools that did not run or found an error, and iterations that did not run."""
     ran = {kernel.iteration for kernel in result.kernels.values()}
     ladder = begun(load_runnable(result.gpu.arch), ran)
@@ -342,7 +324,7 @@ def _sanitizers(result: SanitizerResult) -> Iterator[str]:
     yield from (f"{one.tool}: not clean, errors {one.errors}" for one in result.findings if not one.clean)
 
 
-def _soak(result: SoakResult) -> Iterator[str]:
+def _soak(result: schema.SoakResult) -> Iterator[str]:
     """The command's own problems, launches that are faster than the GPU's peaks allow, and unknown kernels."""
     yield from soak.problems(result)
     for far in result.far:
@@ -377,7 +359,7 @@ def _accuracy(path: Path) -> list[str]:
     return found
 
 
-def grid_note(sweep: Sweep) -> str | None:
+def grid_note(sweep: schema.Sweep) -> str | None:
     """Why completeness is not checked: the sweep's grid file is missing or has changed. None if it is unchanged."""
     path = GRIDS / f"{sweep.grid}.yaml"
     if not path.is_file():
@@ -402,7 +384,7 @@ def _sweep(result: Swept) -> Iterator[str]:
     yield from _counted(result, sweep, failed)
 
 
-def _missing_from_plan(sweep: Sweep) -> Iterator[str]:
+def _missing_from_plan(sweep: schema.Sweep) -> Iterator[str]:
     """Grid cells that the document's plan lacks; ignores a library that has no cell at all (not installed).
 
     Configurations are not compared, because a later tuning run may have changed them.
@@ -423,29 +405,27 @@ def _cells_of_grid(name: str) -> tuple[tuple[str, str, str, Problem], ...]:
     return tuple(dict.fromkeys((one.subject, one.dtype, one.toolchain, one.shape) for one in wanted(load_grid(name))))
 
 
-def key_of(cell: PlannedCell) -> str:
+def key_of(cell: schema.PlannedCell) -> str:
     """The series key of a cell."""
     if cell.subject == FA2:
-        return A_A
+        return schema.A_A
     if not cell.config:
         return cell.subject
-    number = re.match(r"\d*", cell.subject, re.ASCII)
-    digits = number[0] if number else ""
-    variant = cell.subject.removeprefix(digits) + (f" cuda {cell.toolchain}" if cell.toolchain else "")
-    return kernel_key(int(digits or 0), cell.config, variant)
+    subject = Subject(*split_description(cell.subject), cell.toolchain)
+    return schema.kernel_key(subject.number, cell.config, subject.variant)
 
 
 def _settings(result: Swept) -> Settings:
-    if isinstance(result, EmulatedSweepResult):
+    if isinstance(result, schema.EmulatedSweepResult):
         return Settings(CPU, "emulator", protocol=result.protocol_version)
     mode = "tune" if result.purpose == "tune" else result.mode
     own, machine = result.settings, machine_name(result.gpu.name)
     return Settings(machine, mode, own.pairs, own.blocks, own.min_pairs, protocol=result.protocol_version)
 
 
-def _of_cell(cell: PlannedCell, result: Swept) -> Iterator[str]:
+def _of_cell(cell: schema.PlannedCell, result: Swept) -> Iterator[str]:
     if not cell.config:
-        if isinstance(result, BenchResult) and cell.subject != FA2 and cell.subject not in result.references:
+        if isinstance(result, schema.BenchResult) and cell.subject != FA2 and cell.subject not in result.references:
             yield f"no version recorded for reference {cell.subject}"
     elif (kernel := result.kernels.get(key_of(cell))) is None:
         yield "its kernel has no entry in `kernels`"
@@ -456,12 +436,12 @@ def _of_cell(cell: PlannedCell, result: Swept) -> Iterator[str]:
             yield f"dtype {cell.dtype}, but the kernel is for {kernel.dtype}"
 
 
-def _counted(result: Swept, sweep: Sweep, failed: set[str]) -> Iterator[str]:
+def _counted(result: Swept, sweep: schema.Sweep, failed: set[str]) -> Iterator[str]:
     """Cells that are not measured exactly once, and failed cells that are measured at all.
 
     A tuning run may measure a cell more than once, because each round times the survivors again.
     """
-    if isinstance(result, EmulatedSweepResult):
+    if isinstance(result, schema.EmulatedSweepResult):
         names = {cell.address: cell.address for cell in sweep.planned}
         measured = Counter(cell.address for cell in result.cells)
         wrong = (cell.address for cell in result.cells if cell.hazards or not cell.accuracy.ok)
@@ -470,7 +450,7 @@ def _counted(result: Swept, sweep: Sweep, failed: set[str]) -> Iterator[str]:
         names = {cell.address: _series(key_of(cell), cell.dtype, cell.shape) for cell in sweep.planned}
         every = ((series, group) for group in result.groups for series in group.series if series.pairs)
         measured = Counter(_series(series.kernel, group.dtype, group.shape) for series, group in every)
-    tuning = isinstance(result, BenchResult) and result.purpose == "tune"
+    tuning = isinstance(result, schema.BenchResult) and result.purpose == "tune"
     for cell in sweep.planned:
         n = measured[names[cell.address]]
         if cell.address in failed and n:
@@ -487,11 +467,10 @@ def _series(kernel: str, dtype: str, shape: Problem) -> str:
     return ", ".join(filter(None, (f"{kernel} {dtype} {sizes}", shape.kind)))
 
 
-def draw(result: BenchResult, n_cells: int, seed: int, digest: str) -> Sample:
+def draw(result: schema.BenchResult, n_cells: int, seed: int, digest: str) -> Sample:
     """A random sample of cells, reproducible from seed and file digest. Returns kernels grouped by (dtype, shape).
 
-    Raises:
-        FlashladderError: the file has no such cell, or `n_cells` is less than 1.
+    A file without such a cell, and `n_cells` less than 1, are errors.
     """
     known = [one for one in result.summaries if one.kernel in result.kernels and not result.kernels[one.kernel].variant]
     if not known or n_cells < 1:
@@ -507,12 +486,10 @@ def draw(result: BenchResult, n_cells: int, seed: int, digest: str) -> Sample:
 def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Outcome:
     """Times some of a file's cells again and compares: with tolerances on the same GPU model, by rank on another.
 
-    `timer` times the cells; None: this machine's GPU.
-
-    Raises:
-        FlashladderError: no GPU, no such wheel, a file of another kind, or a tuning run.
+    `timer` times the cells; None: this machine's GPU. A missing GPU or wheel, a file of another kind, and a tuning run
+    are errors.
     """
-    expected = load_as(path, BenchResult)
+    expected = load_as(path, schema.BenchResult)
     if expected.purpose != "report":
         raise FlashladderError("a tuning run has too few pairs to compare", where=relative(path))
     sample = draw(expected, n_cells, seed, identity(path)[2])
@@ -543,11 +520,10 @@ def file_to_rerun(path: Path | None, gpu_name: str) -> Path:
     raise FlashladderError(what, where=relative(folder), expected=expected, found="none", hint=hint)
 
 
-def time_on_this_gpu(sample: Sample) -> BenchResult:
+def time_on_this_gpu(sample: Sample) -> schema.BenchResult:
     """Times cells on torch's current GPU, by the protocol of `flashladder.bench`.
 
-    Raises:
-        FlashladderError: there is no GPU, another process uses it, or a wheel or a configuration is missing.
+    It is an error if there is no GPU, another process uses it, or a wheel or a configuration is missing.
     """
     from flashladder.bench.command import finish, new_result
     from flashladder.bench.references import kernel_subject
@@ -556,7 +532,7 @@ def time_on_this_gpu(sample: Sample) -> BenchResult:
     from flashladder.gpu.device import exclusive, open_device
 
     device, plan = open_device(), Plan()
-    subjects, kernels = {}, dict[str, Kernel]()
+    subjects, kernels = {}, dict[str, schema.Kernel]()
     for one in chain.from_iterable(sample.values()):
         installed, config = load_installed(one.iteration), KernelConfig.parse(one.config)
         installed.require(config)
@@ -595,10 +571,8 @@ def verify_and_tell(named: str, *, rerun: bool, n_cells: int, seed: int, as_json
     """Verifies and prints; exit code 1 if a check failed.
 
     `named`: a result file or a folder of them; empty: the results of all machines. With `rerun` this GPU also times a
-    random sample of `n_cells` cells. `as_json` prints all outcomes at the end, instead of a line per file at once.
-
-    Raises:
-        FlashladderError: no such file, `--cells` or `--seed` without `--rerun`, or a rerun without a GPU.
+    random sample of `n_cells` cells. `as_json` prints all outcomes at the end, instead of a line per file at once. A
+    missing file, `--cells` or `--seed` without `--rerun`, and a rerun without a GPU are errors.
     """
     if not rerun and (n_cells, seed) != DEFAULT_SAMPLE:
         raise FlashladderError("--cells and --seed need --rerun")

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 import re
 from types import MappingProxyType
 from typing import Any
@@ -25,7 +24,6 @@ from flashladder.files import last_iteration
 from flashladder.ladder.claim import Expect
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration, no_such_iteration
 from flashladder.located import closest
-from flashladder.paths import ITERATIONS
 from flashladder.toolchain import load_pins
 
 _DESCRIPTION = re.compile(r"\s*(\d{1,9})\s*(?:([+-])\s*([A-Za-z0-9_ -]*?)\s*)?", re.ASCII)
@@ -102,34 +100,29 @@ def parse_subject(subject: int | str, cuda: str = "") -> Subject:
     return Subject(*split_description(str(subject)), load_pins().axis(cuda))
 
 
-def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
+def load_description(text: str) -> Iteration:
     """An iteration by its number (``16``), or an ablation of it (``16 - swizzle``, ``7 + xor_static``).
 
     A malformed description, an unknown name, and parts that no configuration can express are errors.
     """
     if len(text) > 9 and text.isascii() and text.isdigit():
-        raise no_such_iteration(text, folder)
+        raise no_such_iteration(text)
     number, sign, name = split_description(text)
     if sign == "-" and name.isdigit() and int(name) > number:  # 1-5
         numbers = ", ".join(str(one) for one in range(number, min(int(name), number + 4) + 1))
         raise FlashladderError("ranges are not read", expected=f"numbers one by one: {numbers}", found=repr(text))
-    base = load_iteration(number, folder)
+    base = load_iteration(number)
     if not sign:
         return base
-    lineage = _lineage(base, folder)
+    lineage = _lineage(base)
     known = {step.number for step in lineage}
-    others = (step for step in load_all(folder) if step.family is base.family and step.number not in known)
+    others = (step for step in load_all() if step.family is base.family and step.number not in known)
     candidates = _names(lineage[1:] if sign == "-" else others)
     if name not in candidates:
-        done = "taken back from" if sign == "-" else "added to"
-        is_one = name and text.count(" - ") < 2
-        named = f"nothing named {name!r}" if is_one else "exactly one change"
-        raise FlashladderError(
-            f"{named} can be {done} iteration {base.number}",
-            expected=f"one of {', '.join(candidates)}" if candidates else "no change: there is none",
-            found=repr(text),
-            hint=closest(name, candidates),
-        )
+        named = f"nothing named {name!r}" if name and text.count(" - ") < 2 else "exactly one change"
+        what = f"{named} can be {'taken back from' if sign == '-' else 'added to'} iteration {base.number}"
+        expected = f"one of {', '.join(candidates)}" if candidates else "no change: there is none"
+        raise FlashladderError(what, expected=expected, found=repr(text), hint=closest(name, candidates))
     step, concerns = candidates[name]
     if sign == "-":
         parts = _taken_back(base, step, concerns, lineage)
@@ -137,14 +130,14 @@ def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
         parts = replace(base.parts, **{concern: step.change[concern] for concern in concerns})
         if base.family.contradictions(parts):  # this concern needs the rest of the change
             parts = replace(base.parts, **step.change)
-    return _ablation(base, parts, step, f"{base.number} {sign} {name}", folder, concerns)
+    return _ablation(base, parts, step, f"{base.number} {sign} {name}", concerns)
 
 
-def _lineage(iteration: Iteration, folder: Path) -> list[Iteration]:
+def _lineage(iteration: Iteration) -> list[Iteration]:
     """The iteration with all its ancestors of its family, first ancestor first."""
     lineage = [iteration]
     while lineage[0].parent is not None:
-        parent = load_iteration(lineage[0].parent, folder)
+        parent = load_iteration(lineage[0].parent)
         if parent.family is not iteration.family:
             break
         lineage.insert(0, parent)
@@ -174,12 +167,10 @@ def _taken_back(base: Iteration, step: Iteration, concerns: Iterable[str], linea
     return result
 
 
-def _ablation(
-    base: Iteration, parts: Any, step: Iteration, description: str, folder: Path, asked: Iterable[str]
-) -> Iteration:
+def _ablation(base: Iteration, parts: Any, step: Iteration, description: str, asked: Iterable[str]) -> Iteration:
     """The iteration with these parts, checked; its title names changes besides the concerns that were `asked` for."""
     reasons = [why for why, _ in base.family.contradictions(parts)]
-    configs = {gpu: _config(base, gpu, parts, step, description, folder) for gpu in base.configs}
+    configs = {gpu: _config(base, gpu, parts, step, description) for gpu in base.configs}
     for gpu, config in configs.items():
         reasons += [f"{gpu}: {reason}" for reason in base.family.conflicts(parts, config)]
     change = {c: getattr(parts, c) for c in base.family.concerns if getattr(parts, c) != getattr(base.parts, c)}
@@ -208,12 +199,12 @@ def _ablation(
     )
 
 
-def _config(base: Iteration, gpu: str, parts: Any, step: Iteration, description: str, folder: Path) -> Any:
+def _config(base: Iteration, gpu: str, parts: Any, step: Iteration, description: str) -> Any:
     """The base's configuration, with the knobs that belong to the step, fitted to the parts."""
     added, (concern, names) = "+" in description, base.family.brought
     if not step.change:  # a step that only tunes sets all knobs
         names = (*base.family.required, *names)
-        source = step if added or step.parent is None else load_iteration(step.parent, folder)
+        source = step if added or step.parent is None else load_iteration(step.parent)
     else:
         source, names = step, names if added and concern in step.change else ()
     knobs = {name: getattr(source.configs[gpu], name) for name in names}

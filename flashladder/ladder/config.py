@@ -24,6 +24,7 @@ from flashladder.problem import Mask, Problem
 ELEMENT_BYTES = 2
 MAX_SMEM_BYTES = 227 * 1024  # per CTA on sm_90, the most of any supported GPU
 D_HEAD = 128  # elements: the head size of every kernel so far, of grids and of checks
+NO_SHORT_FORM = "not the short form of a kernel configuration"
 _NAME = re.compile(r"\((?P<dtype>[A-Z0-9]+), (?P<sizes>\d{1,9}(?:, \d{1,9})*)\): (?P<words>\S+)", re.ASCII)
 _BRIEF = re.compile(
     r"(?P<tile>\d{1,9}(?:,\d{1,9})*)(?P<numbers>(?: \d{1,9}(?:_\d{1,9})*)*)(?P<flags>(?:\+\w+)*)", re.ASCII
@@ -228,12 +229,9 @@ class KernelConfig(ABC):
             for family in KernelConfig.__subclasses__():
                 if isinstance(found := _match(family, text), cls):
                     return found
-        examples = dict.fromkeys(family.example for family in KernelConfig.__subclasses__() if issubclass(family, cls))
-        raise FlashladderError(
-            "not the short form of a kernel configuration",
-            expected=f"for example {' or '.join(map(repr, filter(None, examples)))}",
-            found=repr(text),
-        )
+        families = (family for family in KernelConfig.__subclasses__() if issubclass(family, cls) and family.example)
+        expected = f"for example {' or '.join(repr(family.example) for family in families)}"
+        raise FlashladderError(NO_SHORT_FORM, expected=expected, found=repr(text))
 
 
 @lru_cache(maxsize=4096)  # results name few configurations, many times
@@ -252,6 +250,5 @@ def _match(family: type[KernelConfig], text: str) -> KernelConfig | None:
         return None
     config = family.of(knobs | dict(zip(family.sizes, map(int, sizes), strict=True)), form["dtype"].lower())
     if (expected := config.short_form()) != text:
-        what = "not the short form of a kernel configuration"
-        raise FlashladderError(what, expected=repr(expected), found=repr(text))
+        raise FlashladderError(NO_SHORT_FORM, expected=repr(expected), found=repr(text))
     return config

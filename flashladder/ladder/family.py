@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, create_model
 
 from flashladder.errors import FlashladderError
-from flashladder.files import BOM, files_in, read_bytes
+from flashladder.files import BOM, files_in, read_bytes, read_text, relative
 from flashladder.ladder.claim import Expect
 from flashladder.ladder.config import D_HEAD, MAX_SMEM_BYTES, KernelConfig
 from flashladder.located import closest
@@ -136,6 +136,18 @@ def knobs_model(config_type: type[KernelConfig]) -> type[Model]:
 def type_name(stem: str) -> str:
     """The C++ type of a part: ``exp2_folded`` is ``Exp2Folded``."""
     return "".join(word.capitalize() for word in stem.split("_"))
+
+
+def part_text(path: Path) -> str:
+    """The text of an included file; an empty file, or one whose first line names another part, is an error."""
+    text, where, first = read_text(path), relative(path), f"// ... `{path.stem}` (iteration N)"
+    if not text.strip():
+        expected = f"its header line, such as: {first}, and its code"
+        raise FlashladderError("the file is empty", where=where, expected=expected, hint="restore it")
+    if (head := HEAD.match(text.encode())) and (found := head["stem"].decode()) != path.stem:
+        hint = f"a copy has its own name there and in its code: struct {type_name(path.stem)}"
+        raise FlashladderError("its first line names another part", where=where, expected=first, found=found, hint=hint)
+    return text
 
 
 _UNIT = """\
@@ -343,11 +355,8 @@ class Family(ABC):
     def require_alike(self, what: str) -> None:
         """Raises an error if the command `what` cannot follow the family's kernels, because their warps have roles."""
         if not self.warps_alike:
-            raise FlashladderError(
-                f"{what} follows one warp for all",
-                expected="kernels whose warps run alike",
-                found=f"the family {self.name}, whose warps have roles",
-            )
+            what, found = f"{what} follows one warp for all", f"the family {self.name}, whose warps have roles"
+            raise FlashladderError(what, expected="kernels whose warps run alike", found=found)
 
     def runs_on(self, arch: str) -> bool:
         """Whether a GPU of an architecture (``sm_90``) can run the kernels of this family."""
@@ -420,12 +429,9 @@ def families() -> tuple[Family, ...]:
             found.where = found.where or where
             raise found
         if not isinstance(found, Family) or found.name in known:
-            raise FlashladderError(
-                "the family cannot be loaded",
-                where=where,
-                expected="a module with FAMILY, an instance of flashladder.ladder.family.Family of a name of its own",
-                found=" ".join(repr(found).split())[:200],
-            )
+            expected = "a module with FAMILY, an instance of flashladder.ladder.family.Family of a name of its own"
+            shown = " ".join(repr(found).split())[:200]
+            raise FlashladderError("the family cannot be loaded", where=where, expected=expected, found=shown)
         known[found.name] = found
     return tuple(known[name] for name in sorted(known))
 
@@ -435,6 +441,5 @@ def family_named(name: object) -> Family:
     known = {family.name: family for family in families()}
     if found := known.get(str(name)):
         return found
-    raise FlashladderError(
-        "no such family of kernels", expected=" or ".join(known), found=repr(name), hint=closest(name, known)
-    )
+    what, expected = "no such family of kernels", " or ".join(known)
+    raise FlashladderError(what, expected=expected, found=repr(name), hint=closest(name, known))

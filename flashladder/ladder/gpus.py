@@ -2,14 +2,15 @@
 
 Each file holds the key (``a100``), patterns of names (``NVIDIA A100*``), the architecture, and peaks with unit and
 source. A configuration under a GPU's key must fit that GPU (`require_fit`).
-``python -c "from flashladder.ladder.gpus import gpu_key; print(gpu_key('NVIDIA H200'))"`` prints ``h200``.
+Try ``gpu_key("NVIDIA H200")`` and ``load_gpus()["a100"].occupancy(registers=255, threads=128, shared_bytes=65536)``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,8 +21,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.located import read_located, validate, yaml_files
-from flashladder.machine_code.ptxas import Occupancy, Sm
-from flashladder.machine_code.ptxas import occupancy as occupancy_of
+from flashladder.machine_code.ptxas import WARP
 from flashladder.names import GPUS as TUNED
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import CONFIGS
@@ -31,16 +31,13 @@ if TYPE_CHECKING:
     from flashladder.ladder.family import Family
 
 GPUS = CONFIGS / "gpus"
-LIMITS = {
-    "threads_per_cta": "threads_per_block", "registers_per_cta": "registers_per_block",
-    "registers_per_thread": "registers_per_thread",
-}  # fmt: skip
-OF_SM = LIMITS | {
-    "warps": "warps_per_sm", "ctas": "blocks_per_sm", "registers": "registers_per_sm",
-    "partitions": "partitions_per_sm", "register_unit": "register_unit", "shared_bytes": "shared_memory_per_sm",
-    "shared_unit": "shared_memory_unit", "shared_reserved": "shared_memory_reserved",
-}  # fmt: skip
-"""Field of `Sm` to its peak; each GPU's file must have the peaks of `LIMITS`, and of shared memory per CTA."""
+LIMITS = ("threads_per_block", "registers_per_block", "registers_per_thread", "shared_memory_per_block")
+"""The peaks of a CTA, which each GPU's file must have."""
+OF_SM = (
+    *LIMITS[:3], "warps_per_sm", "blocks_per_sm", "registers_per_sm", "partitions_per_sm", "register_unit",
+    "shared_memory_per_sm", "shared_memory_unit", "shared_memory_reserved",
+)  # fmt: skip
+"""The peaks that `Gpu.occupancy` needs."""
 LAST_CAPABILITY = 199  # 19.9; later GPUs have its configurations
 _UNITS = {"KiB": 1024, "KiB/block": 1024}
 COUNTED = {
@@ -72,6 +69,42 @@ class Quantity(BaseModel):
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     unit: Annotated[str, Field(min_length=1)]
     source: Annotated[str, Field(min_length=1, description="document and table, or the command that measured it")]
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many CTAs of a kernel fit on one SM."""
+
+    # the CTAs that each resource alone would allow: ``warps``, ``CTAs``, ``registers``, ``shared memory``,
+    # ``barriers``; a resource that the kernel does not use is absent
+    limits: Mapping[str, int]
+    warps_per_cta: int  # warps of one CTA
+    most_warps: int  # warps that the SM can hold
+
+    @cached_property
+    def ctas(self) -> int:
+        """CTAs that are resident at once; 0 when the kernel cannot be launched."""
+        return min(self.limits.values())
+
+    @property
+    def warps(self) -> int:
+        """Warps that are resident at once."""
+        return self.ctas * self.warps_per_cta
+
+    @property
+    def fraction(self) -> float:
+        """Resident warps over the most that the SM can hold, 0 to 1: the theoretical occupancy of profilers."""
+        return self.warps / self.most_warps
+
+    @property
+    def limited_by(self) -> tuple[str, ...]:
+        """The resources that limit the number of CTAs, in the order of `limits`; at least one."""
+        return tuple(name for name, ctas in self.limits.items() if ctas == self.ctas)
+
+
+def _up(number: int, unit: int) -> int:
+    """`number` rounded up to a multiple of `unit`."""
+    return -(-number // unit) * unit
 
 
 class Gpu(BaseModel):
@@ -116,15 +149,28 @@ class Gpu(BaseModel):
         """A rate or a latency of `rates`; errors as of `whole`."""
         return self._of(self.rates, name).value
 
-    @property
-    def sm(self) -> Sm:
-        """One of its SMs; errors as of `whole`."""
-        barriers = self.whole("barriers_per_sm") if "barriers_per_sm" in self.peaks else None
-        return Sm(**{field: self.whole(name) for field, name in OF_SM.items()}, barriers=barriers)
-
     def occupancy(self, *, registers: int, threads: int, shared_bytes: int, barriers: int = 1) -> Occupancy:
-        """A kernel's occupancy of one SM (`flashladder.machine_code.ptxas.occupancy`); errors as of `whole`."""
-        return occupancy_of(self.sm, registers=registers, threads=threads, shared_bytes=shared_bytes, barriers=barriers)
+        """How many CTAs of a kernel fit on one SM; errors as of `whole`.
+
+        `registers` (32 bits, per thread) and named `barriers` (of a CTA) are as ptxas reports them; a CTA has
+        `threads`, at least 1, and `shared_bytes`, static and dynamic. The rules are those of ``cuda_occupancy.h`` in
+        the CUDA runtime's wheel, for compute capability 8.0 to 9.0; `tests/nvcc/test_explain.py` compares both.
+        """
+        of, limits, warps = {name: self.whole(name) for name in OF_SM}, dict[str, int](), _up(threads, WARP) // WARP
+        if registers:
+            # A warp's registers lie in one partition. The hardware refuses a launch as if every partition held as many
+            # warps of the CTA as the fullest one.
+            per_warp, partitions = _up(registers * WARP, of["register_unit"]), of["partitions_per_sm"]
+            fits = per_warp * _up(warps, partitions) <= of["registers_per_block"]
+            fits = fits and registers <= of["registers_per_thread"]
+            limits["registers"] = fits * (of["registers_per_sm"] // partitions // per_warp * partitions // warps)
+        shared = _up(shared_bytes + of["shared_memory_reserved"], of["shared_memory_unit"])
+        limits["shared memory"] = of["shared_memory_per_sm"] // shared
+        limits["warps"] = of["warps_per_sm"] // warps if threads <= of["threads_per_block"] else 0
+        limits["CTAs"] = of["blocks_per_sm"]
+        if barriers and "barriers_per_sm" in self.peaks:  # a limit from compute capability 9.0 on
+            limits["barriers"] = self.whole("barriers_per_sm") // barriers
+        return Occupancy(limits, warps, of["warps_per_sm"])
 
     def runs(self, arch: str) -> bool:
         """Whether it runs machine code for `arch`: its own, or one of the same major and a smaller minor version."""
@@ -149,9 +195,8 @@ class Gpu(BaseModel):
             if is_peak and name in COUNTED and not one.value.is_integer():
                 expected = f"{name} as a whole number"
                 raise PydanticCustomError("whole", "bad", {"expected": expected, "found": str(one.value)})
-        limits = (*LIMITS.values(), "shared_memory_per_block")
-        if is_peak and (missing := [name for name in limits if name not in found]):
-            raise PydanticCustomError("limits", "bad", {"expected": ", ".join(limits), "found": f"no {missing[0]}"})
+        if is_peak and (missing := [name for name in LIMITS if name not in found]):
+            raise PydanticCustomError("limits", "bad", {"expected": ", ".join(LIMITS), "found": f"no {missing[0]}"})
         return found
 
 

@@ -18,20 +18,10 @@ from pydantic import Field, create_model
 
 from flashladder.columns import listed
 from flashladder.errors import FlashladderError
-from flashladder.files import read_text, relative, unreadable
+from flashladder.files import relative, unreadable
 from flashladder.ladder.claim import ClaimValue, CodeClaimValue, CounterName, Expect, PtxName, SassName, Scope
 from flashladder.ladder.config import D_HEAD, MAX_SMEM_BYTES, KernelConfig
-from flashladder.ladder.family import (
-    DEFAULT,
-    HEAD,
-    Family,
-    Iteration,
-    Model,
-    families,
-    family_named,
-    knobs_model,
-    type_name,
-)
+from flashladder.ladder.family import DEFAULT, Family, Iteration, Model, families, family_named, knobs_model, part_text
 from flashladder.ladder.gpus import load_gpus, require_fit
 from flashladder.located import Located, Location, read_located, validate, yaml_files
 from flashladder.names import GPUS, PUBLISHED_GPU
@@ -345,7 +335,7 @@ def included_files(text: str, kernels: Path = KERNELS) -> tuple[Path, ...]:
             where, what = relative(source) if source else "the translation unit", "an included file is missing"
             raise FlashladderError(what, where=where, expected=relative(path), found="no such file")
         found[path] = None
-        waiting.extend((inner, path) for inner in _INCLUDE.findall(_source(path)))
+        waiting.extend((inner, path) for inner in _INCLUDE.findall(part_text(path)))
     return tuple(sorted(found))
 
 
@@ -363,16 +353,4 @@ def sources(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS)
     """The text of every file that a kernel includes, by its name below `kernels`: its parts first, in reading order."""
     parts = [kernels / name for name in iteration.family.part_files(iteration, config)]
     rest = [path for path in included_files(translation_unit(iteration, config), kernels) if path not in parts]
-    return {path.relative_to(kernels).as_posix(): _source(path) for path in parts + rest}
-
-
-def _source(path: Path) -> str:
-    """The text of an included file; an empty file, or one whose first line names another part, is an error."""
-    text, where, first = read_text(path), relative(path), f"// ... `{path.stem}` (iteration N)"
-    if not text.strip():
-        expected = f"its header line, such as: {first}, and its code"
-        raise FlashladderError("the file is empty", where=where, expected=expected, hint="restore it")
-    if (head := HEAD.match(text.encode())) and (found := head["stem"].decode()) != path.stem:
-        hint = f"a copy has its own name there and in its code: struct {type_name(path.stem)}"
-        raise FlashladderError("its first line names another part", where=where, expected=first, found=found, hint=hint)
-    return text
+    return {path.relative_to(kernels).as_posix(): part_text(path) for path in parts + rest}

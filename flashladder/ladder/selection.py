@@ -15,7 +15,7 @@ from pathlib import Path
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from flashladder.errors import FlashladderError
 from flashladder.files import checked_json
@@ -74,12 +74,10 @@ def one_config(
     key = key or PUBLISHED_GPU
     chosen = select_configs(iteration, key, (dtype or DTYPES[0],), mask=mask, packed=packed, single=True)
     if len(chosen) != 1:
+        what = f"{key!r} names {len(chosen)} configurations of iteration {iteration.description}, and one is needed"
         briefs, more = [config.brief() for config in chosen], len(chosen) - MOST_LISTED
-        raise FlashladderError(
-            f"{key!r} names {len(chosen)} configurations of iteration {iteration.description}, and one is needed",
-            expected=f"{', '.join(iteration.configs)} or one of these",
-            found="; ".join(briefs[:MOST_LISTED]) + f" and {more} more" * (more > 0),
-        )
+        found = "; ".join(briefs[:MOST_LISTED]) + f" and {more} more" * (more > 0)
+        raise FlashladderError(what, expected=f"{', '.join(iteration.configs)} or one of these", found=found)
     return chosen[0].with_dtype(dtype) if dtype else chosen[0]
 
 
@@ -102,21 +100,15 @@ def _chosen(iteration: Iteration, key: str, *, single: bool) -> Iterable[KernelC
         B_r, B_c = map(int, tile.groups())
         if chosen := [config for config in space if (config.B_r, config.B_c) == (B_r, B_c)]:
             return chosen
-        raise FlashladderError(
-            f"no configuration with tile {B_r},{B_c} in the tuning space of iteration {iteration.description}",
-            expected="one of " + " ".join(f"{r},{c}" for r, c in sorted({(one.B_r, one.B_c) for one in space})),
-            found=key,
-        )
+        what = f"no configuration with tile {B_r},{B_c} in the tuning space of iteration {iteration.description}"
+        expected = "one of " + " ".join(f"{r},{c}" for r, c in sorted({(one.B_r, one.B_c) for one in space}))
+        raise FlashladderError(what, expected=expected, found=key)
     if (brief := family.of_brief(parts, key)) is not None:
         return [_expressible(iteration, brief, key)]
     keys = [*gpus, *([] if single else WORDS)]
     tile_form = "" if single else "a tile such as 128,64, "
-    raise FlashladderError(
-        "no such configuration",
-        expected=f"one of {', '.join(keys)}, {tile_form}what `invoke list` prints, or a short form",
-        found=repr(key),
-        hint=closest(key, keys),
-    )
+    expected = f"one of {', '.join(keys)}, {tile_form}what `invoke list` prints, or a short form"
+    raise FlashladderError("no such configuration", expected=expected, found=repr(key), hint=closest(key, keys))
 
 
 def _expressible(iteration: Iteration, config: KernelConfig, text: str) -> KernelConfig:
@@ -140,20 +132,11 @@ Positive = Annotated[int, Field(ge=1)]
 Choices = tuple[tuple[int, tuple[int, ...]], ...]
 
 
-def _from_one(steps: dict[int, int]) -> dict[int, int]:
-    """Checks that every length has a step."""
-    if 1 not in steps:
-        raise ValueError(f"expected a step from length 1 on, found lengths {sorted(steps)}")
-    return steps
-
-
 class Fastest(BaseModel):
     """The fastest steps of one GPU."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    from_seq_len: Annotated[dict[Positive, Positive], AfterValidator(_from_one)] = Field(
-        description="sequence length: step from there up to the next one"
-    )
+    from_seq_len: dict[Positive, Positive] = Field(description="length: step from there up to the next", min_length=1)
     ranking: tuple[Positive, ...] = Field(default=(), description="steps, the fastest first, over all lengths")
     causal: dict[Positive, Positive] = Field(default={}, description="as from_seq_len, with a causal mask")
 
@@ -167,34 +150,28 @@ def load_fastest(path: Path = FASTEST) -> dict[str, Fastest]:
 
 
 @cache
-def choices(gpu: str | None, arch: str | None) -> Choices:
+def choices(gpu: str | None, arch: str | None = None, mask: Mask = "none") -> Choices:
     """The preferred steps on a GPU by sequence length, from its name and architecture; None stands for any.
 
     Each entry has all steps that run there: the fastest of these lengths, then the others by their rank over all
     lengths, then those without measurements. A GPU without measurements has the table of the one whose configurations
     it runs (`configs_for`). Without that table too, later steps come first. A GPU that runs no step is an error.
+
+    With a causal mask each entry has only the fastest step, measured on this GPU or else on another one; there is no
+    entry if there are no such measurements.
     """
+    tables, key = load_fastest(), gpu_key(gpu) if gpu else None
+    if mask == "causal":
+        of_mask = (table.causal for table in (tables.get(key or ""), *tables.values()) if table and table.causal)
+        return tuple((start, (step,)) for start, step in sorted(next(of_mask, {}).items()))
     steps = load_all() if arch is None else load_runnable(arch)
     measured = [step.number for step in steps if not step.unmeasured]
     if not measured:
         raise FlashladderError("no step runs on this GPU", expected=load_all()[0].family.needs, found=arch)
-    key = gpu_key(gpu) if gpu else None
-    tables = [load_fastest().get(known or "") for known in (key, arch and configs_for(key, arch))]
-    known = [table for table in tables if table and set(table.from_seq_len.values()) <= set(measured)]
+    candidates = [tables.get(name or "") for name in (key, arch and configs_for(key, arch))]
+    known = [table for table in candidates if table and set(table.from_seq_len.values()) <= set(measured)]
     starts = known[0].from_seq_len if known else {1: measured[-1]}
     ranking = next((table.ranking for table in known if table.ranking), ())
     last = [step.number for step in reversed(steps) if step.unmeasured]  # taken if no other one is installed
     rest = [*(step for step in (*ranking, *reversed(measured)) if step in measured), *last]
     return tuple((start, tuple(dict.fromkeys((step, *rest)))) for start, step in sorted(starts.items()))
-
-
-@cache
-def causal_choices(gpu: str | None) -> tuple[tuple[int, int], ...]:
-    """Pairs (least length, step that is fastest from there on with a causal mask) of a GPU by its name.
-
-    A GPU without such measurements has those of another one; empty if there are none at all.
-    """
-    tables, key = load_fastest(), gpu_key(gpu) if gpu else None
-    own = [tables[key]] if key in tables else []
-    found = next((table.causal for table in (*own, *tables.values()) if table.causal), {})
-    return tuple(sorted(found.items()))

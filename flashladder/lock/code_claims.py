@@ -128,12 +128,10 @@ def checked(about: str, verdicts: Sequence[Verdict], hint: str | None = None) ->
     if not broken:
         return Checked(f"{len(verdicts)} claims hold", lines)
     first = broken[0]
-    failure = CheckFailed(
-        f"{len(broken)} of {len(verdicts)} claims about {about} do not hold",
-        where=", ".join(sorted({f"iteration {verdict.iteration}" for verdict in broken})),
-        found=f"{first.claim.metric}{PLACES.get(first.claim.scope, '')} on {first.place}: {first.problem}",
-        hint=hint,
-    )
+    what = f"{len(broken)} of {len(verdicts)} claims about {about} do not hold"
+    where = ", ".join(sorted({f"iteration {verdict.iteration}" for verdict in broken}))
+    found = f"{first.claim.metric}{PLACES.get(first.claim.scope, '')} on {first.place}: {first.problem}"
+    failure = CheckFailed(what, where=where, found=found, hint=hint)
     return Checked("", lines, problems=tuple(map(str, broken)), failure=failure)
 
 

@@ -98,12 +98,12 @@ def compare(locked: LockFile, current: Mapping[int, Lock], *, everything: bool) 
     for number, old, new in _changes(before, current):
         differs = partial(Difference, locked.arch, number)
         if old is None or new is None:
-            found.append(differs("", _one_sided(new)))
+            found.append(differs("", "surplus" if new is None else "missing"))
             continue
         kernels = _changes(old.kernels, new.kernels)
         for config, was, now in kernels:
             if was is None or now is None:
-                found.append(differs(config, _one_sided(now)))
+                found.append(differs(config, "surplus" if now is None else "missing"))
             else:
                 moved, causes = what_moved(was, now), _causes(locked, number, old, new)
                 found.append(differs(config, "changed", tuple(moved), tuple(causes)))
@@ -116,10 +116,6 @@ def _changes(old: Mapping[Name, Value], new: Mapping[Name, Value]) -> list[tuple
     """Each entry that differs, in order of its name, with its old and new value; None where it is absent."""
     names = sorted(old.keys() | new.keys())
     return [(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
-
-
-def _one_sided(new: object) -> str:
-    return "surplus" if new is None else "missing"
 
 
 def what_moved(old: LockedKernel, new: LockedKernel) -> list[str]:
@@ -193,34 +189,28 @@ def _named(numbers: Collection[int]) -> str:
     return f"iteration{'s' if len(numbers) > 1 else ''} {', '.join(map(str, sorted(numbers)))}"
 
 
-def locked_kernel(number: int, config: KernelConfig, arch: str = "sm_80", folder: Path = LOCKS) -> LockedKernel | None:
+def locked_kernel(number: int, config: KernelConfig, arch: str) -> LockedKernel | None:
     """Everything that the committed lock says about one kernel; None when it is not locked."""
-    return find_locked(read_lock(arch, folder), number, config.short_form())
+    return find_locked(read_lock(arch), number, config.short_form())
 
 
-def verify(
-    arch: str, iterations: Sequence[int] | None = None, *, kernels: Path = KERNELS, folder: Path = LOCKS
-) -> list[Difference]:
+def verify(arch: str, iterations: Sequence[int] | None = None, *, folder: Path = LOCKS) -> list[Difference]:
     """Compiles the kernels in the lock of `arch` (cached in the store) and returns every kernel that differs.
 
     It recomputes every number of the lock from the machine code, opcode counts included. `iterations` None means the
-    whole ladder, and then locked iterations that no longer exist count too. `kernels` holds the CUDA sources.
+    whole ladder, and then locked iterations that no longer exist count too.
     """
     locked = read_lock(arch, folder)
-    return compare(locked, snapshot(arch, iterations, kernels=kernels), everything=iterations is None)
+    return compare(locked, snapshot(arch, iterations), everything=iterations is None)
 
 
 def check(
-    arches: Sequence[str] = LOCK_ARCHES,
-    iterations: Sequence[int] | None = None,
-    *,
-    kernels: Path = KERNELS,
-    folder: Path = LOCKS,
+    arches: Sequence[str] = LOCK_ARCHES, iterations: Sequence[int] | None = None, *, kernels: Path = KERNELS
 ) -> Checked:
     """Whether the machine code on `arches` is the locked one; explains differences and notes harmless edits."""
     found, lines, notes, n_kernels = list[Difference](), list[str](), list[str](), 0
     for arch in arches:
-        locked, current = read_lock(arch, folder), snapshot(arch, iterations, kernels=kernels)
+        locked, current = read_lock(arch), snapshot(arch, iterations, kernels=kernels)
         differences = compare(locked, current, everything=iterations is None)
         found += differences
         if harmless := harmless_edits(locked, current, differences):
@@ -233,11 +223,9 @@ def check(
             lines.append(f"{arch}: {whole if n else 'none of these iterations is made for it'}")
     if not found:
         return Checked(f"{n_kernels} kernels compiled and counted anew", tuple(lines), tuple(notes))
-    failure = CheckFailed(
-        f"{len(found)} kernel{'s' if len(found) > 1 else ''} differ from the machine-code lock",
-        where=relative(folder),
-        hint="the explanation stands above; invoke lock N --reason '...' re-locks iteration N",
-    )
+    what = f"{len(found)} kernel{'s' if len(found) > 1 else ''} differ from the machine-code lock"
+    hint = "the explanation stands above; invoke lock N --reason '...' re-locks iteration N"
+    failure = CheckFailed(what, where=relative(LOCKS), hint=hint)
     explained = (*lines, *explain(found).splitlines())
     return Checked("", explained, problems=explained, failure=failure)
 
@@ -256,11 +244,8 @@ def write(arch: str, iterations: Sequence[int] | None, reason: str, *, folder: P
 def relock(number: int, reason: str, *, folder: Path = LOCKS, changelog: Path = CHANGELOG) -> None:
     """``invoke lock N --reason``: locks iteration `number` again for every architecture and adds a changelog line.
 
-    It prints a line and writes nothing if the machine code on every architecture is the locked one.
-
-    Raises:
-        FlashladderError: the reason is empty, there is no such iteration, a kernel does not compile, or the changelog
-            cannot be read. Nothing is written then.
+    It prints a line and writes nothing if the machine code on every architecture is the locked one. It raises an error
+    and writes nothing if there is no reason or no such iteration, or a kernel does not compile.
     """
     require_checkout("lock")
     reason = _checked_reason(reason)

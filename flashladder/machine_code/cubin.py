@@ -142,18 +142,14 @@ def kernels_of(data: bytes) -> list[CodeKernel]:
 def debug_ptx(data: bytes) -> str:
     """The PTX that ptxas kept (``-lineinfo`` or ``-g``), without comments and line tables; empty if there is none.
 
-    Raises:
-        FlashladderError: no cubin, a damaged one, or a section that is no text.
+    Data that are no cubin, or a damaged one, are an error.
     """
     return "".join(f"{line}\n" for line in _kept_lines(_content(data, sections_of(data), TEXT)) if line)
 
 
 def _kept_lines(text: bytes) -> list[str]:
     """The lines of the kept PTX, each of which ends in NUL."""
-    try:
-        return text.decode("utf-8").removesuffix("\0").split("\0")
-    except UnicodeDecodeError as error:
-        raise _damaged(f"text in {TEXT}", "bytes") from error
+    return text.decode("utf-8", "replace").removesuffix("\0").split("\0")
 
 
 def code_of(data: bytes, symbol: str) -> bytes:
@@ -272,10 +268,8 @@ def read_ptx_lines(path: Path, kernel: str = KERNEL) -> PtxLines:
     with _read(path) as data:
         sections = sections_of(data)
         if not sections.keys() >= {f".text.{kernel}", LINES, TEXT}:
-            raise FlashladderError(
-                "the cubin does not say which PTX its code came from", expected=f"{LINES} and {TEXT}",
-                hint="make it with ptxas -lineinfo",
-            )  # fmt: skip
+            what, hint = "the cubin does not say which PTX its code came from", "make it with ptxas -lineinfo"
+            raise FlashladderError(what, expected=f"{LINES} and {TEXT}", hint=hint)
         symbol = _kernel(data, kernel).index
         try:
             starts, end = _rows(_relocated(data, sections), symbol)

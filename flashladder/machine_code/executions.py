@@ -273,10 +273,8 @@ def path(flow: Flow, constants: Constants, *, asked: bool = False, off: Counter[
 
     `constants` are the kernel's parameters, as 32-bit words of constant bank 0 by their offset there. `asked`: whether
     a lane asks for the exception in every vote on data; else no lane ever does. `off` gets the counts of
-    `Executions.off`: instructions that a false predicate skips.
-
-    Raises:
-        FlashladderError: a branch depends on values that `constants` do not decide, or the kernel does not end.
+    `Executions.off`: instructions that a false predicate skips. A branch on values that `constants` do not decide, and
+    a kernel that does not end, are errors.
     """
     off = Counter() if off is None else off
     code, values = flow.sass.instructions, Values()

@@ -185,8 +185,7 @@ class Flow(Graph):
 def graph_of(sass: Sass, cuts: Collection[int] = ()) -> Flow:
     """The graph of a kernel, with the largest possible blocks; a block also begins at each place of `cuts`.
 
-    Raises:
-        FlashladderError: a branch has no target in the kernel, or an indirect one does not list its targets.
+    A branch without a target in the kernel, and an indirect one that does not list its targets, are errors.
     """
     returns = any(instruction.opcode_class == "RET" for instruction in sass.instructions)
     leaving = [list(_exits(sass, i, returns=returns)) for i in range(len(sass.instructions))]

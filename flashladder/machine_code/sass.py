@@ -26,6 +26,7 @@ import tempfile
 from flashladder.errors import FlashladderError
 from flashladder.files import relative, unescaped
 from flashladder.names import KERNEL
+from flashladder.toolchain import find_toolchain
 
 BYTES = 16  # of an instruction, from sm_70 on
 SECTION = 128  # bytes; the assembler pads a section of code with NOP to a multiple of it
@@ -133,10 +134,8 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:  # noqa: C901, PLR0912 - one
         elif match := _INSTRUCTION.match(row):
             address = int(match["address"], 16)
             if address != len(instructions) * BYTES:
-                expected = f"{len(instructions) * BYTES:04x}"
-                raise FlashladderError(
-                    "a gap in nvdisasm's listing", where=f"line {number}", expected=expected, found=match[0]
-                )
+                what, expected = "a gap in nvdisasm's listing", f"{len(instructions) * BYTES:04x}"
+                raise FlashladderError(what, where=f"line {number}", expected=expected, found=match[0])
             labels.update(dict.fromkeys(waiting, address))
             waiting.clear()
             predicate = match["predicate"] or ""
@@ -144,9 +143,8 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:  # noqa: C901, PLR0912 - one
         elif row.lstrip().startswith("/*"):
             raise FlashladderError("unknown line of nvdisasm", where=f"line {number}", found=row.strip())
     if not instructions:
-        raise FlashladderError(
-            "no machine code of the kernel", expected=f".text.{kernel}", found=", ".join(sections) or "no .text section"
-        )
+        found = ", ".join(sections) or "no .text section"
+        raise FlashladderError("no machine code of the kernel", expected=f".text.{kernel}", found=found)
     if end and (end not in waiting or len(instructions) * BYTES % SECTION):
         raise FlashladderError("nvdisasm's listing is cut", where=f".text.{kernel}", expected=f"{end} at its end")
     for one in (one for one in instructions if one.opcode_class in _BRANCHES):
@@ -159,10 +157,7 @@ def disassemble_many(codes: Sequence[bytes], arch: str, nvdisasm: Path) -> list[
     """Kernels of one architecture from their machine code alone (the ``.text`` section), without source lines.
 
     nvdisasm takes 0.2 s to start and 0.02 s for a kernel, so it reads all kernels as one piece of code. Such code has
-    no labels: they are made from the targets of branches.
-
-    Raises:
-        FlashladderError: nvdisasm failed, or read another number of instructions.
+    no labels: they are made from the targets of branches. It is an error if nvdisasm fails or reads other code.
     """
     with tempfile.NamedTemporaryFile(suffix=".bin") as raw:
         raw.write(b"".join(codes))
@@ -187,19 +182,15 @@ def disassemble_many(codes: Sequence[bytes], arch: str, nvdisasm: Path) -> list[
     return found
 
 
-def run_nvdisasm(cubin: Path, nvdisasm: Path | None = None, *, lines: bool = True, symbol: int | None = None) -> str:
-    """The output of ``nvdisasm -c -g`` for a cubin, or for its function `symbol`; by default the wheel's program runs.
+def run_nvdisasm(cubin: Path, *, lines: bool = True, symbol: int | None = None) -> str:
+    """The output of ``nvdisasm -c -g`` for a cubin, or for its function `symbol`.
 
     nvdisasm is faster by a quarter without source `lines`, and by another one without data-flow analysis (``-ndf``).
     """
-    if nvdisasm is None:
-        from flashladder.toolchain import find_toolchain
-
-        nvdisasm = find_toolchain().nvdisasm
     if not cubin.is_file():
         raise FlashladderError("no such cubin", where=relative(cubin))
     only = [] if symbol is None else ["-fun", str(symbol)]
-    return _output(nvdisasm, ["-c", *(["-g"] if lines else []), "-ndf", *only], cubin)
+    return _output(find_toolchain().nvdisasm, ["-c", *(["-g"] if lines else []), "-ndf", *only], cubin)
 
 
 def _output(nvdisasm: Path, options: Sequence[str], path: Path) -> str:
@@ -262,9 +253,8 @@ def control_of(encoding: bytes) -> Control:
 def decoded(code: bytes, instructions: Sequence[Instruction], arch: str) -> list[Control]:
     """The control codes of a kernel's machine code, 16 bytes per instruction, which nvdisasm reads as `instructions`.
 
-    Raises:
-        FlashladderError: an architecture with unknown control codes, code of other instructions, or reuse flags that
-            differ from nvdisasm's: then the bits have other places.
+    An architecture with unknown control codes is an error, and so are reuse flags that differ from nvdisasm's: then the
+    code is of other instructions, or the bits have other places.
     """
     if int(arch.removeprefix("sm_").rstrip("af")) not in ARCHES:
         raise FlashladderError("control codes are not known", expected="sm_70 to sm_90", found=arch)

@@ -25,12 +25,12 @@ from flashladder.errors import FlashladderError
 from flashladder.files import output_file, write_atomic
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.gpus import OF_SM, Gpu, load_gpus
+from flashladder.ladder.gpus import OF_SM, Gpu, Occupancy, load_gpus
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.selection import one_config, select_configs
 from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.order import WORK, steady, stretches, under_products, usual_path
-from flashladder.machine_code.ptxas import COLUMNS, Occupancy, PtxasRow
+from flashladder.machine_code.ptxas import COLUMNS, PtxasRow
 from flashladder.machine_code.sass import Sass, count
 from flashladder.toolchain import require_arch
 from flashladder.view.binary import (
@@ -198,7 +198,7 @@ def occupancy_of(row: PtxasRow, rows: Sequence[PtxasRow]) -> dict[str, Occupancy
 
 def _described() -> Mapping[str, Gpu]:
     """The GPUs whose files describe an SM, which is optional."""
-    return {key: gpu for key, gpu in load_gpus().items() if gpu.peaks.keys() >= {*OF_SM.values()}}
+    return {key: gpu for key, gpu in load_gpus().items() if gpu.peaks.keys() >= {*OF_SM}}
 
 
 def ptxas_csv(rows: Sequence[PtxasRow]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 import contextlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 import gzip
 import io
@@ -326,7 +326,7 @@ def _binaries() -> list[bytes]:
 
 def _ptxas_log(text: str) -> None:
     usage = ptxas.parse_log(text)
-    assert ptxas.to_csv([ptxas.PtxasRow.of("07", "x", 0, usage)]).count("\n") == 2
+    assert ptxas.to_csv([ptxas.PtxasRow(**asdict(usage), kernel="07", config="x", smem_dynamic=0)]).count("\n") == 2
 
 
 def _launches(text: str) -> None:

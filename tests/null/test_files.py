@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import csv
+from dataclasses import asdict
 import io
 import os
 from pathlib import Path
@@ -117,7 +118,8 @@ def test_the_list_fits_and_loses_nothing(width: int) -> None:
 def test_configurations_of_the_ptxas_table_are_wrapped() -> None:
     usages = [PtxasUsage("sm_80", 255, 88, 0, 0, 1, 10, 488, 1.0), PtxasUsage("sm_90", 9, 0, 8, 8, 2, 2, None, 2.0)]
     configs = [load_iteration(number).configs["rtx3090"] for number in (7, 16)]
-    rows = [PtxasRow.of("07", one.short_form(), one.smem_bytes, usage) for one in configs for usage in usages]
+    named = [{"kernel": "07", "config": one.short_form(), "smem_dynamic": one.smem_bytes} for one in configs]
+    rows = [PtxasRow(**asdict(usage), **names) for names in named for usage in usages]
     lines = render(rows, ["warning"], 80).splitlines()
     assert max(map(len, lines)) <= 80
     assert " ".join(lines[1].split()) == "07 fp16 128,32,4 sm_80 255 88 0 0 1 10 49152 488 1"

@@ -17,7 +17,7 @@ import flashladder
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all, load_iteration
-from flashladder.ladder.selection import causal_choices
+from flashladder.ladder.selection import choices
 
 if TYPE_CHECKING:
     import torch
@@ -368,7 +368,7 @@ def test_a_negative_scale_is_not_taken_for_the_usual_one(calls: list[str]) -> No
 def test_with_a_mask_the_measured_steps_are_taken_by_length_if_all_are_installed(
     installs: Callable[[list[int] | range], None],
 ) -> None:
-    measured = causal_choices("NVIDIA H100 80GB HBM3")
+    measured = tuple((start, steps[0]) for start, steps in choices("NVIDIA H100 80GB HBM3", mask="causal"))
     assert measured[0][0] == 1
     installs([step for _, step in measured])
     assert ops._general_steps(None, causal=True) == measured

@@ -16,6 +16,7 @@ from flashladder.build.wheel import Installed
 from flashladder.errors import FlashladderError
 from flashladder.gate.verify import verify_file
 from flashladder.ladder import selection
+from flashladder.ladder.ablation import Subject
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.ladder.selection import Choices, Fastest, choices, load_fastest
 from flashladder.lock.schema import read_lock
@@ -62,7 +63,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     def installed(number: int) -> Installed:
         forms = lock.iterations[number].kernels.items()
         own = {form: {"sm_90a": {"text_sha256": locked.text_sha256}} for form, locked in forms}
-        return Installed(number, attention, {"kernels": own})
+        return Installed(Subject(number), attention, {"kernels": own})
 
     monkeypatch.setattr("flashladder.build.wheel.load_installed", installed)
 
@@ -131,7 +132,7 @@ def test_the_readings_are_of_these_kernels() -> None:
     ("text", "says"),
     [
         ('{"h200": {"from_seq_len": {"0": 26}}}', "greater than or equal to 1"),
-        ('{"h200": {"from_seq_len": {"512": 26}}}', r"a step from length 1 on, found lengths \[512\]"),
+        ('{"h200": {"from_seq_len": {}}}', "at least 1 item"),
         ('{"h200": ', "line 1"),
     ],
 )

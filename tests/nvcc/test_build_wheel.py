@@ -23,6 +23,7 @@ from flashladder.build.command import BuildResult, build_iteration
 from flashladder.build.wheel import Installed
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
+from flashladder.ladder.ablation import Subject
 from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.ptxas import to_csv
@@ -201,7 +202,7 @@ def test_a_wheel_for_one_architecture_is_asked_for_by_its_gpus(tmp_path: Path) -
     assert table.count(f", 1, 1, {2**39 - 8}, 0, 0, 0, {{64, 64, 0, 0}}}},") == 2
     config = load_iteration(24).configs["h200"]
     assert table.count(f"128, 128, 128, 384, {config.smem_bytes}, 90, 0, flashladder_fatbin_") == 2
-    installed = Installed(24, print, manifest)
+    installed = Installed(Subject(24), print, manifest)
     identity = installed.identity(config, "sm_90")
     assert identity.arch == "sm_90a"
     assert identity.text_sha256 == manifest["kernels"][config.short_form()]["sm_90a"]["text_sha256"]

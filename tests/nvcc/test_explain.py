@@ -144,9 +144,9 @@ def calculator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("key", sorted(load_gpus()))
 def test_it_agrees_with_nvidias_calculator(calculator: Path, key: str) -> None:
     gpu, cases = load_gpus()[key], list(product(REGISTERS, THREADS, SHARED, BARRIERS))
-    sm, arch = gpu.sm, gpu.arch.removeprefix("sm_")
-    device = (*arch, sm.threads_per_cta, sm.warps, sm.registers_per_cta, sm.registers, sm.shared_bytes)
-    lines = (" ".join(map(str, (*device, sm.shared_reserved, *case))) for case in cases)
+    peaks = ("threads_per_block", "warps_per_sm", "registers_per_block", "registers_per_sm", "shared_memory_per_sm")
+    device = (*gpu.arch.removeprefix("sm_"), *map(gpu.whole, (*peaks, "shared_memory_reserved")))
+    lines = (" ".join(map(str, (*device, *case))) for case in cases)
     done = subprocess.run([calculator], input="\n".join(lines), text=True, capture_output=True, check=True)
     theirs = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
     assert len(theirs) == len(cases)

@@ -25,6 +25,7 @@ from flashladder.bench.references import kernel_subject
 from flashladder.bench.timing import RUN_UP, Arm, Hardware, bench_group, prepare, time_pairs, warm_up
 from flashladder.build.wheel import Installed, chosen_configs
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.ladder.ablation import Subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.paths import ROOT
 from flashladder.problem import Problem
@@ -306,7 +307,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     def load(number: int) -> Installed:
         forms = [config.short_form() for config in chosen_configs(number, ["a100"], ["fp16", "bf16"])]
         kernels = {form: {"sm_90": {"text_sha256": "ab" * 32}} for form in forms}
-        return Installed(number, zeros if number == 15 else fast, {"kernels": kernels})
+        return Installed(Subject(number), zeros if number == 15 else fast, {"kernels": kernels})
 
     monkeypatch.setattr(bench, "load_installed", load)
     telemetry = SimpleNamespace(sample=gpu.sample, foreign_processes=lambda own_context: 0)

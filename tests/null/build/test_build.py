@@ -181,7 +181,7 @@ def store(tmp_path: Path, here: Tools, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "store" / TOOLS_FILE).write_text(here.record(), encoding="utf-8")
     for name in ("find_toolchain", "host_compiler"):
         monkeypatch.setattr(compiling, name, Mock(side_effect=AssertionError))
-    monkeypatch.setattr(compiling, "STORE", tmp_path / "store")
+    monkeypatch.setattr("flashladder.build.store.STORE", tmp_path / "store")
     return tmp_path / "store"
 
 

@@ -95,21 +95,24 @@ def test_an_import_is_checked_until_it_passes_and_then_no_more(tmp_path: Path, m
 @pytest.mark.usefixtures("package")
 def test_only_what_is_not_installed_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wheel, "install", install := Mock())
+    monkeypatch.setattr(wheel, "default_arch", lambda _: "sm_80")
     builds = tmp_path / "builds"
     for number, digest in ((76, "d"), (77, "e")):
         folder = builds / f"iteration_{number}" / "sm_80"
         folder.mkdir(parents=True)
         (folder / "manifest.json").write_text(json.dumps({"inputs_digest": digest}))
         (folder / "x.whl").touch()
-    assert wheel.install_built(builds, "sm_80") == ["flashladder_76", "flashladder_77"]
+    assert wheel.install_built(builds) == ["flashladder_76", "flashladder_77"]
     install.assert_called_once_with(builds / "iteration_77" / "sm_80" / "x.whl")
     (builds / "iteration_76" / "sm_80" / "manifest.json").write_text(json.dumps({"inputs_digest": "newer"}))
-    wheel.install_built(builds, "sm_80")
+    wheel.install_built(builds)
     assert install.call_args.args == tuple(builds / f"iteration_{n}" / "sm_80" / "x.whl" for n in (76, 77))
-    assert wheel.install_built(builds, "sm_90") == []
+    monkeypatch.setattr(wheel, "default_arch", lambda _: "sm_90")
+    assert wheel.install_built(builds) == []
+    monkeypatch.setattr(wheel, "default_arch", lambda _: "sm_80")
     (builds / "iteration_77" / "sm_80" / "manifest.json").write_text("{}")
     with pytest.raises(FlashladderError, match=r"manifest is broken.*build that iteration again"):
-        wheel.install_built(builds, "sm_80")
+        wheel.install_built(builds)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +194,7 @@ def test_a_variant_is_loaded_beside_it_and_names_its_kernels(package: Path) -> N
     assert (kernel.registers, kernel.spill_stores, kernel.spill_loads) == (255, 40, 44)
     assert found.identity(KernelConfig.parse(FAST), "sm_86").registers is None
     assert kernel.key == f"76 - swizzle cuda 13.1 {FAST}"
-    assert load_installed("76", "13.0").named.variant == ""
+    assert load_installed("76", "13.0").subject.variant == ""
     assert (package / "loaded").exists()
     sys.modules.pop(name)
     with pytest.raises(

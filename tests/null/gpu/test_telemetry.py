@@ -12,6 +12,7 @@ import pytest
 from flashladder.build.wheel import Installed
 from flashladder.errors import FlashladderError
 from flashladder.gpu.device import Telemetry, exclusive, form_factor
+from flashladder.ladder.ablation import Subject
 from flashladder.ladder.config import KernelConfig
 from tests.null.bench_fixture import FAST
 
@@ -114,7 +115,7 @@ def test_identity_from_the_manifest() -> None:
     toolchain, host = {"nvcc": "13.0.88"}, {"versions": {"host_compiler": "g++ 12"}}
     inputs = {"toolchain": toolchain, "host": host, "flags": {"ptxas": ["-v", "-lineinfo"]}}
     kernels = {FAST: {"sm_90": {"text_sha256": "ab"}}}
-    wheel = Installed(16, lambda *_: None, {"inputs": inputs, "inputs_digest": "d", "kernels": kernels})
+    wheel = Installed(Subject(16), lambda *_: None, {"inputs": inputs, "inputs_digest": "d", "kernels": kernels})
     found, jit = (wheel.identity(KernelConfig.parse(FAST), arch) for arch in ("sm_90", "sm_120"))
     assert (found.text_sha256, found.build, jit.text_sha256) == ("ab", "d", None)
     assert found.toolchain == {"nvcc": "13.0.88", "host_compiler": "g++ 12", "ptxas flags": "-v -lineinfo"}

@@ -123,7 +123,7 @@ def test_an_edited_file_is_read_again_and_a_gpus_own_knobs_win_over_those_of_any
 
 
 def test_an_empty_folder_says_so(tmp_path: Path) -> None:
-    for load in (load_all, partial(load_iteration, 1), partial(load_description, "1")):
+    for load in (load_all, partial(load_iteration, 1)):
         message = error_line(partial(load, folder=tmp_path))
         assert message == f"{tmp_path}: no iterations found: expected files named NN_name.yaml"
     with pytest.raises(FlashladderError, match=r"nowhere: cannot read the folder \(No such file or directory\)$"):
@@ -317,7 +317,7 @@ def test_bad_descriptions(text: str, message: str) -> None:
 
 def test_a_ladder_with_gaps_lists_its_numbers(tmp_path: Path) -> None:
     fill(tmp_path, dict.fromkeys(("01_step.yaml", "02_step.yaml", "04_step.yaml"), ""))
-    assert "no such iteration: expected one of 1, 2, 4, found 3" in error_line(load_description, "3", tmp_path)
+    assert "no such iteration: expected one of 1, 2, 4, found 3" in error_line(load_iteration, 3, tmp_path)
 
 
 @pytest.mark.parametrize(

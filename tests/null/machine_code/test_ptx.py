@@ -157,4 +157,4 @@ def test_ctas_of_an_sm(
 ) -> None:
     found = load_gpus()[key].occupancy(registers=registers, threads=threads, shared_bytes=shared)
     assert (found.ctas, found.warps, found.limited_by) == (ctas, warps, limited_by)
-    assert found.fraction == warps / load_gpus()[key].sm.warps
+    assert found.fraction == warps / load_gpus()[key].whole("warps_per_sm")

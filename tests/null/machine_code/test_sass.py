@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,18 +57,24 @@ def test_refuses_another_kernel_by_naming_those_it_found() -> None:
 
 @pytest.mark.parametrize(
     ("lost", "says"),
-    [("/*0230*/", "a gap in nvdisasm's listing: expected 0230"), ("/*0470*/", "listing is cut: expected .L_x_5"),
-     ("\n.L_x_5:", "listing is cut"), ("\n.L_x_3:", "a branch to nowhere in nvdisasm's listing: found 0330 @!P0 BRA")],
-)  # fmt: skip
+    [
+        ("/*0230*/", "a gap in nvdisasm's listing: expected 0230"),
+        ("/*0470*/", "listing is cut: expected .L_x_5"),
+        ("\n.L_x_5:", "listing is cut"),
+        ("\n.L_x_3:", "a branch to nowhere in nvdisasm's listing: found 0330 @!P0 BRA"),
+    ],
+)
 def test_a_listing_that_lost_a_line_is_refused(lost: str, says: str) -> None:
     text = LISTING.read_text(encoding="utf-8")
     begin = text.index(lost)
     assert says in error_line(parse, text[:begin] + text[text.index("\n", begin + 1) + 1 :])
 
 
-def test_says_that_nvdisasm_is_not_there(tmp_path: Path) -> None:
+def test_says_that_nvdisasm_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kernel.cubin").write_bytes(b"")
-    assert "could not run nvdisasm" in error_line(run_nvdisasm, tmp_path / "kernel.cubin", tmp_path / "nvdisasm")
+    tools = SimpleNamespace(nvdisasm=tmp_path / "nvdisasm")
+    monkeypatch.setattr("flashladder.machine_code.sass.find_toolchain", lambda: tools)
+    assert "could not run nvdisasm" in error_line(run_nvdisasm, tmp_path / "kernel.cubin")
 
 
 def encoding(low: int, high: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 import json
 from pathlib import Path
 import re
@@ -82,7 +83,8 @@ def test_one_entry_of_several_with_the_functions_it_may_call() -> None:
 
 def row(arch: str, registers: int = 255, kernel: str = "16", config: str = EXAMPLE, barriers: int = 1) -> PtxasRow:
     usage = PtxasUsage(arch, registers, 0, 0, 0, barriers, 0, None, 1.5)
-    return PtxasRow.of(kernel, config, KernelConfig.parse(config).smem_bytes, usage)
+    smem = KernelConfig.parse(config).smem_bytes
+    return PtxasRow(**asdict(usage), kernel=kernel, config=config, smem_dynamic=smem)
 
 
 def test_a_gpu_runs_the_code_for_its_own_architecture_else_the_latest_that_it_can() -> None:
