@@ -109,9 +109,7 @@ def images(path: Path) -> Iterator[list[Image]]:
     """The images of a file, in file order, while the context lasts.
 
     Errors of the body that name no place get the path of the file.
-
-    Raises:
-        FlashladderError: no such file, no kernels in it, or a damaged archive.
+    Raises `FlashladderError`: no such file, no kernels in it, or a damaged archive.
     """
     with ExitStack() as stack:
         try:
@@ -465,8 +463,7 @@ def with_facts(kernels: Iterable[Kernel]) -> list[Kernel]:
 def chosen(kernels: Sequence[Kernel], wanted: str) -> list[Kernel]:
     """The kernels whose whole name is `wanted`, else those that have it as a part; all if it is empty.
 
-    Raises:
-        FlashladderError: there is none.
+    Raises `FlashladderError`: there is none.
     """
     part = _without_blanks(wanted)
     found = [one for one in kernels if not part or one.matches(part)]

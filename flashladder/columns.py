@@ -103,8 +103,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 def csv_records(lines: Iterable[str]) -> list[dict[str, str]]:
     """The rows of a CSV below its header line; each row maps column names to cells.
 
-    Raises:
-        ValueError: there is no header, a row has more or fewer cells than the header, or the CSV is malformed.
+    Raises `ValueError`: there is no header, a row has more or fewer cells than the header, or the CSV is malformed.
     """
     reader = csv.reader(lines)
     try:

@@ -80,8 +80,7 @@ def unreadable(path: Path, error: OSError) -> FlashladderError:
 def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
     """The content of a regular file.
 
-    Raises:
-        FlashladderError: no such file, something else than a file, or more than `most` bytes.
+    Raises `FlashladderError`: no such file, something else than a file, or more than `most` bytes.
     """
 
     def opener(name: str, flags: int) -> int:
@@ -105,8 +104,7 @@ def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
 def read_text(path: Path, most: int = MOST_JSON_BYTES) -> str:
     r"""The text of a regular file, with ``\n`` as line ends and without a byte-order mark, which nvcc ignores too.
 
-    Raises:
-        FlashladderError: as `read_bytes`, or a byte that is not UTF-8; the message says which and where.
+    Raises `FlashladderError`: as `read_bytes`, or a byte that is not UTF-8; the message says which and where.
     """
     text = utf8(read_bytes(path, most), path)
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
@@ -115,8 +113,7 @@ def read_text(path: Path, most: int = MOST_JSON_BYTES) -> str:
 def utf8(data: bytes, path: Path) -> str:
     """`data` of the file `path` as unchanged text.
 
-    Raises:
-        FlashladderError: a byte that is not UTF-8; the message says which and where.
+    Raises `FlashladderError`: a byte that is not UTF-8; the message says which and where.
     """
     try:
         return data.decode("utf-8")
@@ -128,9 +125,8 @@ def utf8(data: bytes, path: Path) -> str:
 def make_folder(path: Path) -> Path:
     """Makes `path` and the folders above it, unless they exist.
 
-    Raises:
-        FlashladderError: a file or a dangling link is in the way; the message names it.
-        OSError: the folder cannot be made for another reason.
+    Raises `FlashladderError`: a file or a dangling link is in the way; the message names it.
+    Raises `OSError`: the folder cannot be made for another reason.
     """
     require_folder_or_nothing(path)
     path.mkdir(parents=True, exist_ok=True)
@@ -187,8 +183,7 @@ def sha256(data: bytes | str) -> str:
 def output_file(name: str, ending: str, option: str = "--out") -> Path:
     """`name` as the path of a file that a command will write; commands check it before they start.
 
-    Raises:
-        FlashladderError: it has another ending, cannot be written, or is an existing file of another kind.
+    Raises `FlashladderError`: it has another ending, cannot be written, or is an existing file of another kind.
     """
     path = path_of(name)
     if not path.name.endswith(ending) or path.name == ending:
@@ -208,8 +203,7 @@ def output_file(name: str, ending: str, option: str = "--out") -> Path:
 def write_atomic(path: Path, data: bytes | str) -> Path:
     """Writes `data` beside `path` and renames it, so that a reader never sees half a file.
 
-    Raises:
-        FlashladderError: the disk is full, the folder is not writable, or `path` is not a regular file.
+    Raises `FlashladderError`: the disk is full, the folder is not writable, or `path` is not a regular file.
     """
     require_file_or_nothing(path)
     raw = data.encode() if isinstance(data, str) else data
@@ -238,9 +232,7 @@ def dump_json(value: object) -> str:
 def unpacked(raw: bytes) -> bytes:
     """The content of a gzip file.
 
-    Raises:
-        ValueError: it is damaged, or holds more than `MOST_JSON_BYTES`.
-        OSError: it is no gzip file.
+    Raises `ValueError`: it is damaged, or holds more than `MOST_JSON_BYTES`. Raises `OSError`: it is no gzip file.
     """
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
@@ -255,9 +247,8 @@ def unpacked(raw: bytes) -> bytes:
 def load_json(raw: bytes) -> Any:
     """The document in `raw`, which must be UTF-8. Accepts NaN: the models reject it and name its key.
 
-    Raises:
-        ValueError: empty, not JSON, not UTF-8, a byte order mark, a key twice in one object, an integer that is too
-            long, half of a surrogate pair, or nested too deep.
+    Raises `ValueError`: empty, not JSON, not UTF-8, a byte order mark, a key twice in one object, an integer that is
+    too long, half of a surrogate pair, or nested too deep.
     """
     if raw.startswith(BOM):
         raise ValueError("it begins with a byte order mark")

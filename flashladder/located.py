@@ -49,9 +49,8 @@ def yaml_files(folder: Path) -> list[Path]:
 def read_yaml(path: Path) -> object:
     """The content of one YAML file; None when it is empty.
 
-    Raises:
-        FlashladderError: as `flashladder.files.read_text`; not YAML, nested too deep, a duplicate key, an alias, a tag,
-            or a value that YAML 1.1 and 1.2 read differently.
+    Raises `FlashladderError`: as `flashladder.files.read_text`; not YAML, nested too deep, a duplicate key, an alias, a
+    tag, or a value that YAML 1.1 and 1.2 read differently.
     """
     return _read(Path(path))[0]
 

@@ -54,8 +54,7 @@ class LineParser(Parser):
     def parse_argv(self, argv: list[str]) -> ParseResult:
         """The tasks of a command line with their options; ``--name=value`` is two words, ``-abc`` is three.
 
-        Raises:
-            UsageError: the command line has an error.
+        Raises `UsageError`: the command line has an error.
         """
         machine = ParseMachine(self.initial, self.contexts, self.ignore_unknown)  # type: ignore[arg-type]  # None is fine
         end = argv.index("--") if "--" in argv else len(argv)

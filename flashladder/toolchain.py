@@ -114,9 +114,7 @@ def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
 
     `folder` holds the compiler of another CUDA version, `cuda` (`flashladder.build.wheel`). The tools that only read or
     pack machine code stay the environment's, so that only the compiler differs.
-
-    Raises:
-        FlashladderError: a wheel is missing, has another version, or lacks one of its programs.
+    Raises `FlashladderError`: a wheel is missing, has another version, or lacks one of its programs.
     """
     pins = load_pins()
     _require_versions(pins.packages, {name: _installed(name) for name in pins.packages})
@@ -169,8 +167,7 @@ def _require_files(pins: Pins, root: Path, names: Sequence[str]) -> None:
 def host_compiler() -> Path:
     """The C++ compiler that nvcc preprocesses with: $CXX, else the first of g++, c++, clang++ on PATH.
 
-    Raises:
-        FlashladderError: there is none, or $CXX does not name a program.
+    Raises `FlashladderError`: there is none, or $CXX does not name a program.
     """
     wanted = os.environ.get("CXX", "").strip()
     found = next(filter(None, map(shutil.which, [wanted] if wanted else HOST_COMPILERS)), None)
@@ -188,8 +185,7 @@ def host_compiler() -> Path:
 def host_compiler_version(compiler: Path) -> str:
     """First line of ``compiler --version``: part of every PTX key, because PTX depends on the compiler's headers.
 
-    Raises:
-        FlashladderError: the compiler does not run.
+    Raises `FlashladderError`: the compiler does not run.
     """
     try:
         done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
@@ -244,9 +240,7 @@ def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None
     """Compiles a CUDA C++ file to PTX; the PTX file, beside the source unless `out` names it.
 
     The flags are those of the kernels, without ``--use_fast_math``.
-
-    Raises:
-        FlashladderError: no such file, a bad `arch`, no toolchain, or nvcc refused (the line says where).
+    Raises `FlashladderError`: no such file, a bad `arch`, no toolchain, or nvcc refused (the line says where).
     """
     if source.suffix == ".ptx":
         hint = f"run it with `ptxemu {as_word(source)}`"

@@ -118,8 +118,7 @@ def bundle(
 ) -> None:
     """Builds and fetches what is missing, and writes the bundle; the options are those of ``invoke bundle``.
 
-    Raises:
-        FlashladderError: a bad option, or the bundle could not be made.
+    Raises `FlashladderError`: a bad option, or the bundle could not be made.
     """
     require_checkout("bundle")
     named = words(iterations, "[0-9]{1,3}", "--iterations takes numbers, commas between")
@@ -265,9 +264,7 @@ def own_wheels(out: Path) -> list[Path]:
     """Builds the wheels of flashladder and ptxemu into a folder that exists: the same bytes for the same files.
 
     It builds a copy of the checkout, because setuptools leaves folders beside its sources and reads old ones.
-
-    Raises:
-        FlashladderError: this is no checkout, or the build failed.
+    Raises `FlashladderError`: this is no checkout, or the build failed.
     """
     require_checkout("the pipeline's wheel")
     no_files = shutil.ignore_patterns("__pycache__", ".*", "*.egg-info", "*.so")
@@ -378,8 +375,7 @@ def _described(wheel: bytes) -> tuple[str, str, str | None, str]:
 def facts(build: Path = BUILD) -> dict[str, list[str]]:
     """The facts of the unpacked bundle: lists ``arches``, ``grids``, ``iterations``, and ``name``, a list of one.
 
-    Raises:
-        FlashladderError: this is no unpacked bundle.
+    Raises `FlashladderError`: this is no unpacked bundle.
     """
     path = build / FACTS
     try:
@@ -421,9 +417,7 @@ def require_along(grid: Grid, came: dict[str, list[str]], *, own: bool) -> None:
 def sweep(words: Sequence[str]) -> int:
     """Measures, and copies the document to the folder ``--out``, also if cells failed; the sweep's exit code.
 
-    Raises:
-        FlashladderError: the sweep could not run.
-        CheckFailed: cells failed.
+    Raises `FlashladderError`: the sweep could not run. Raises `CheckFailed`: cells failed.
     """
     parser = Parser(
         prog="BUNDLE.pyz sweep",

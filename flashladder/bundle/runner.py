@@ -83,9 +83,8 @@ def unpack_wheel(data: bytes, site: Path) -> None:
 def unpacked(archive: Path, into: Path, version: tuple[int, int], machine: str) -> Path:
     """Unpacks a bundle into a folder below `into`, unless that is done: packages, builds, and the program to start.
 
-    Raises:
-        Refused: the bundle is damaged, or made for another machine or Python.
-        OSError: it cannot be read, or nothing can be written there.
+    Raises `Refused`: the bundle is damaged, or made for another machine or Python.
+    Raises `OSError`: it cannot be read, or nothing can be written there.
     """
     with zipfile.ZipFile(archive) as opened:
         manifest = checked(opened)

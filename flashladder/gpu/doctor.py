@@ -56,8 +56,7 @@ def torch_build() -> TorchBuild | None:
 def require_gpu(instead: str = "") -> None:
     """Refuses a machine without a GPU, its driver or a CUDA build of torch, before torch is imported.
 
-    Raises:
-        FlashladderError: one is missing; the hint says what to install, or what to do `instead` (empty: emulate).
+    Raises `FlashladderError`: one is missing; the hint says what to install, or what to do `instead` (empty: emulate).
     """
     instead = instead or EMULATOR
     if not n_gpus():
@@ -103,8 +102,7 @@ class Finding:
 def nvml() -> Iterator[Any]:
     """The module `pynvml`, initialised.
 
-    Raises:
-        FlashladderError: the binding or the driver is missing, or NVML refused a question inside the block.
+    Raises `FlashladderError`: the binding or the driver is missing, or NVML refused a question inside the block.
     """
     try:
         import pynvml

@@ -123,8 +123,7 @@ def read_peer(path: Path = PEER) -> dict[int, dict[str, int]]:
 def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str, int]]]:
     """Kernel name and counters of each launch, in order, from ncu's CSV; skips messages around the table.
 
-    Raises:
-        FlashladderError: the driver refuses counters, or a metric is missing or not a number.
+    Raises `FlashladderError`: the driver refuses counters, or a metric is missing or not a number.
     """
     if REFUSED in text:
         what = f"the driver refuses hardware counters ({REFUSED}): this is a 'GPU without counters'"
@@ -158,8 +157,7 @@ def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str
 def profile(command: Sequence[str], timeout_s: float, tool: str, log: Path | None = None) -> str:
     """Runs a profiler and returns the text of `log`; `read_launches` reports refused counters.
 
-    Raises:
-        FlashladderError: it failed, or did not end in time.
+    Raises `FlashladderError`: it failed, or did not end in time.
     """
     code, output = run_bounded(command, timeout_s)
     text = log.read_text(encoding="utf-8", errors="replace") if log and log.is_file() else ""
@@ -176,8 +174,7 @@ def run_ncu(
 ) -> tuple[list[tuple[str, dict[str, int]]], str]:
     """Runs Nsight Compute over a program without locking clocks; returns `read_launches` and ncu's version line.
 
-    Raises:
-        FlashladderError: ncu is missing, was refused counters, failed, or did not measure a metric.
+    Raises `FlashladderError`: ncu is missing, was refused counters, failed, or did not measure a metric.
     """
     if (ncu := find_ncu()) is None:
         raise FlashladderError("Nsight Compute is not installed", hint="install ncu, or put it on PATH")

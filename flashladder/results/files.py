@@ -92,9 +92,8 @@ def identity(path: Path) -> tuple[int | None, str | None, str]:
 def load_result(path: Path) -> AnyResult:
     """Reads and validates a result file of any kind.
 
-    Raises:
-        FlashladderError: as `read_json`; not a result; another schema version; or in the folder of another GPU.
-        CheckFailed: the document does not follow the schema; the message names the first wrong key.
+    Raises `FlashladderError`: as `read_json`; not a result; another schema version; or in the folder of another GPU.
+    Raises `CheckFailed`: the document does not follow the schema; the message names the first wrong key.
     """
     try:
         result = _of_file(_validated, path)

@@ -59,8 +59,7 @@ def percent(log_ratio: float) -> float:
 def log_ratios(reference: Sequence[float], kernel: Sequence[float]) -> Floats:
     """``ln(reference / kernel)`` pair by pair, from two equally long sequences of times in one unit.
 
-    Raises:
-        FlashladderError: a time is not a finite positive number.
+    Raises `FlashladderError`: a time is not a finite positive number.
     """
     a, b = np.asarray(reference, dtype=np.float64), np.asarray(kernel, dtype=np.float64)
     if not bool(np.all((a > 0) & (b > 0) & np.isfinite(a) & np.isfinite(b))):
@@ -126,8 +125,7 @@ def summarize(values: Floats, clusters: Sequence[int] | None = None) -> LogSumma
 def floor_of(summaries: Sequence[LogSummary]) -> float:
     """The A/A floor in log units, at least 0: the farthest end of any interval of the reference timed against itself.
 
-    Raises:
-        FlashladderError: there is no A/A series.
+    Raises `FlashladderError`: there is no A/A series.
     """
     if not summaries:
         raise FlashladderError("no A/A series, so no noise floor", hint="time the reference against itself as well")
@@ -171,8 +169,7 @@ def harmonic_summary(series: Sequence[tuple[Floats, Sequence[int] | None]]) -> L
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
     """Spearman's rank correlation of two equally long sequences; equal values get the mean of their ranks.
 
-    Raises:
-        FlashladderError: fewer than two values, unequal lengths, or all values of one sequence equal.
+    Raises `FlashladderError`: fewer than two values, unequal lengths, or all values of one sequence equal.
     """
     if len(a) != len(b) or len(a) < 2 or len(set(a)) == 1 or len(set(b)) == 1:
         raise FlashladderError("no rank order", expected="two varying sequences of equal length", found=f"{a}, {b}")

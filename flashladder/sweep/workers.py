@@ -316,10 +316,8 @@ def run(
     No task starts after `budget_s` seconds. `follow` returns the tasks that follow from a record. `tell` gets each
     event, from one thread at a time: ``started``, ``measured``, ``failed``, ``worker``, ``worker-killed``,
     ``worker-broken``, ``held-back``, ``lane-lost``.
-
-    Raises:
-        FlashladderError: cells remain (budget spent, or no worker could be started), or a record could not be written.
-        KeyboardInterrupt: as after any error, the workers are ended and all written records stay.
+    Raises `FlashladderError`: cells remain (budget spent, or no worker could be started), or a record could not be
+    written. Raises `KeyboardInterrupt`: as after any error, the workers are ended and all written records stay.
     """
     end = math.inf if budget_s is None else time.monotonic() + budget_s
     ready, lost, one_at_a_time = list(tasks), dict[str, str](), threading.Lock()
