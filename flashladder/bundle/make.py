@@ -36,7 +36,7 @@ from flashladder.build.library import torch_version
 from flashladder.build.store import TOOLS_FILE
 from flashladder.build.wheel import EPOCH_SECONDS, run, zipped
 from flashladder.bundle import runner
-from flashladder.columns import told_on_terminal
+from flashladder.columns import grouped, told_on_terminal
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors, require_checkout
 from flashladder.files import (
     dump_json,
@@ -176,16 +176,14 @@ def collect(numbers: Sequence[int], grids: Sequence[Grid], arches: Sequence[str]
     ladder = [load_description(str(number)) for number in numbers]
     own = {(one.description, "", config.short_form()) for one in ladder for config in select_configs(one, KEY)}
     more = {kernel for grid in grids if grid.mode != "emulator" for kernel in kernels_of(grid)}
-    by_wheel: dict[tuple[str, str], set[str]] = {}
-    for subject, cuda, config in sorted(own | more):
-        by_wheel.setdefault((subject, cuda), set()).add(config)
+    by_wheel = grouped(sorted(own | more), lambda kernel: kernel[:2])
     wheels, built = list[Path](), set[Kernel]()
     order = sorted(by_wheel, key=lambda one: parse_subject(*one).package)
     for subject, cuda in Bar(order, desc="bundle", unit="wheel"):
         iteration = load_description(subject)
         serving = iteration.family.targets.serving
         if fit := dict.fromkeys(code for arch in arches if (code := serving(arch))):
-            key = place.covering_key(subject, by_wheel[subject, cuda])
+            key = place.covering_key(subject, {config for *_, config in by_wheel[subject, cuda]})
             wheels.append(build_iteration(subject, ",".join(fit), key, install=False, cuda=cuda).wheel)
             built |= {(subject, cuda, config.short_form()) for config in select_configs(iteration, key)}
     if not wheels:

@@ -52,6 +52,13 @@ class Accuracy(Strict):
     row_bias_allowed: float | None = None
 
     @property
+    def errors(self) -> str:
+        """The largest and the RMS error, each with its bound; ``NaN``: not a number."""
+        named = (("max error", self.max_error, self.max_allowed), ("relative RMS", self.rms_error, self.rms_allowed))
+        shown = ((name, "NaN" if error is None else f"{error:.3g}", allowed) for name, error, allowed in named)
+        return ", ".join(f"{name} {error} (allowed {allowed:.3g})" for name, error, allowed in shown)
+
+    @property
     def unbiased(self) -> bool:
         """Whether the mean signed errors are within their bounds, or were never taken."""
         pairs = ((self.bias, self.bias_allowed), (self.row_bias, self.row_bias_allowed))
@@ -98,8 +105,7 @@ class Series(Strict):
         """Which bound its output breaks before or after timing; None: no bound."""
         for when, found in (("before", self.before), ("after", self.after)):
             if found is not None and not found.ok:
-                error = "NaN" if found.max_error is None else f"{found.max_error:.3g}"
-                return f"wrong {when} timing: max error {error} (allowed {found.max_allowed:.3g})"
+                return f"wrong {when} timing: {found.errors.partition(', ')[0]}"
         return None
 
 

@@ -122,7 +122,7 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
             Task(
                 cell,
                 sys.executable if made.settings.machine == CPU else code_of(cell, place.arch)[0],
-                options.timeout or plan.timeout_s(cell, made.settings),
+                options.timeout or 60.0 + plan.PATIENCE * plan.estimate_s(cell, made.settings),
                 plan.request_of(made, cell, made.settings, pairs),
             )
             for cell in missing
@@ -141,11 +141,7 @@ def terminable() -> Iterator[None]:
 
     Raises `FlashladderError`: stdout was closed.
     """
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except BrokenPipeError as error:

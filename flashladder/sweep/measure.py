@@ -15,8 +15,6 @@ import sys
 import time
 from typing import Any
 
-import numpy as np
-
 from flashladder.bench.references import (
     FA2,
     Subject,
@@ -32,7 +30,7 @@ from flashladder.build.compile import ptx_planned, tools_of
 from flashladder.build.wheel import load_installed
 from flashladder.cases.inputs import FULL_HEADS, Case, View, make_tensors
 from flashladder.cases.reference import References, accuracy
-from flashladder.check.command import as_arrays, rule_digest
+from flashladder.check.command import as_arrays, emulated_identity, rule_digest
 from flashladder.emulate.kernel import forward, version
 from flashladder.errors import FlashladderError, first_line
 from flashladder.files import sha256
@@ -104,12 +102,7 @@ def emulated(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[EmulatedSwe
         raise CellFailed("crash", " ".join(str(error).split())) from error
     found = accuracy(tensors.out, _REFERENCES.expected(case, cell.dtype, tensors))
     if not found.ok:
-        largest, rms = (
-            "NaN" if error is None or np.isnan(error) else f"{error:.3g}"
-            for error in (found.max_error, found.rms_error)
-        )
-        errors = f"max error {largest} (allowed {found.max_allowed:.3g}), relative RMS {rms}"
-        raise CellFailed("wrong", f"{errors} (allowed {found.rms_allowed:.3g})")
+        raise CellFailed("wrong", found.errors)
     if hazards.reports:  # the numbers are right, but depend on the order of threads
         raise CellFailed("wrong", " ".join(hazards.reports[0].render().split()))
     measured = EmulatedCell(
@@ -119,16 +112,8 @@ def emulated(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[EmulatedSwe
         instructions=counters.warp_instructions,
         hazards=len(hazards.reports),
     )
-    kernel = Kernel(
-        iteration=iteration.number,
-        variant=iteration.description.removeprefix(str(iteration.number)),
-        config=config.short_form(),
-        dtype=config.dtype,
-        arch=iteration.family.targets.ptx,
-        text_sha256=None,
-        build=cell.code,
-        toolchain=dict(tools_of().ptx_versions),
-    )
+    own = {"variant": iteration.description.removeprefix(str(iteration.number)), "build": cell.code}
+    kernel = emulated_identity(iteration, config).model_copy(update=own)
     document = EmulatedSweepResult(
         rung=rung(gpu=False, counted=False, clocks=False),
         host=this_host(),

@@ -22,6 +22,7 @@ from typing import Any
 
 from flashladder.bench.references import INSTALL
 from flashladder.build.compile import ptx_many
+from flashladder.columns import grouped
 from flashladder.errors import FlashladderError
 from flashladder.files import load_json
 from flashladder.gpu.device import exclusive
@@ -271,13 +272,11 @@ def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
     if place.machine == CPU:
         ptx_many([(load_description(kernel.subject), KernelConfig.parse(kernel.config)) for kernel in kernels])
         return
-    by_wheel: dict[tuple[str, str], set[str]] = {}
-    for kernel in kernels:
-        by_wheel.setdefault((kernel.subject, kernel.toolchain), set()).add(kernel.config)
+    by_wheel = grouped(kernels, lambda kernel: (kernel.subject, kernel.toolchain))
     environment = {**os.environ, "FLASHLADDER_BUILD": str(BUILD)}
-    for (subject, toolchain), configs in Bar(by_wheel.items(), desc="build", unit="wheel"):
+    for (subject, toolchain), wanted in Bar(by_wheel.items(), desc="build", unit="wheel"):
         number, *words = parse_subject(subject).text.split()
-        words += ["--arch", place.arch, "--configs", covering_key(subject, configs)]
+        words += ["--arch", place.arch, "--configs", covering_key(subject, {kernel.config for kernel in wanted})]
         words += ["--toolchain", toolchain] if toolchain else []
         command = [sys.executable, "-m", "flashladder.build", number, *words]  # into this environment
         if (nox := shutil.which("nox")) and (ROOT / "noxfile.py").is_file():

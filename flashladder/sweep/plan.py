@@ -13,6 +13,7 @@ from itertools import accumulate
 import json
 
 from flashladder.bench.references import FA2
+from flashladder.columns import grouped
 from flashladder.files import sha256
 from flashladder.ladder.grid import FEWEST_PAIRS, Grid
 from flashladder.problem import Problem
@@ -128,12 +129,12 @@ def wanted(grid: Grid) -> list[PlannedCell]:
     names = () if grid.mode == "emulator" else (FA2, *grid.references)
     cells: list[PlannedCell] = []
     for toolchain in grid.toolchains:
-        by_subject: dict[str, list[PlannedCell]] = {}
-        for cell in grid.cells:
-            name, other = cell.iteration.description, "" if toolchain == pinned else toolchain
-            one = cell_of(name, cell.config.short_form(), cell.config.dtype, cell.shape, other)
-            by_subject.setdefault(name, []).append(one)
-        for subject in by_subject.values():
+        other = "" if toolchain == pinned else toolchain
+        kernels = (
+            cell_of(cell.iteration.description, cell.config.short_form(), cell.config.dtype, cell.shape, other)
+            for cell in grid.cells
+        )
+        for subject in grouped(kernels, lambda one: one.subject).values():
             cells += sorted(subject, key=lambda one: (one.dtype != "fp16", one.shape.seq_len, one.shape.batch))
     cells += [cell_of(name, "", dtype, shape) for dtype in grid.dtypes for shape in grid.shapes for name in names]
     return list(dict.fromkeys(cells))
@@ -182,11 +183,6 @@ def estimate_s(cell: PlannedCell, settings: Settings) -> float:
     if settings.machine == CPU:
         return 0.3 + cell.shape.flops / EMULATED_FLOPS
     return PER_CELL_S + settings.pairs * pair_s(cell.shape, settings.machine, SLOW if cell.subject == "1" else 1.0)
-
-
-def timeout_s(cell: PlannedCell, settings: Settings) -> float:
-    """Seconds after which a cell times out."""
-    return 60.0 + PATIENCE * estimate_s(cell, settings)
 
 
 def build_s(made: Plan, n_jobs: int) -> float:

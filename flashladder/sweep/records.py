@@ -92,15 +92,12 @@ class CellRecord(Strict):
 
     @model_validator(mode="after")
     def _one_of_both(self) -> CellRecord:
-        """Requires either a document or a failure, of the record's own cell."""
         if (self.document is None) == (self.failure is None):
-            msg = "a record contains either a document or a failure"
-            raise ValueError(msg)
+            raise ValueError("a record contains either a document or a failure")
         planned = self.document.sweep.planned if self.document and self.document.sweep else ()
         found = [self.failure.address] if self.failure else [cell.address for cell in planned]
         if found != [self.cell.address]:
-            msg = f"the record of cell {self.cell.address} contains cell {', '.join(found) or 'unknown'}"
-            raise ValueError(msg)
+            raise ValueError(f"the record of cell {self.cell.address} contains cell {', '.join(found) or 'unknown'}")
         return self
 
 
