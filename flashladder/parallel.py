@@ -14,7 +14,6 @@ import gc
 import io
 import multiprocessing
 from multiprocessing import resource_tracker
-from multiprocessing.process import BaseProcess
 import os
 import signal
 import sys
@@ -76,13 +75,12 @@ def _start_worker() -> None:
     """Prepares a worker process: it ends when its parent ends or is killed, and collects garbage less often."""
     tune_gc()
     if parent := multiprocessing.parent_process():
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
+        def end_with_parent() -> None:  # this process holds both ends of its work's pipe, so it would wait forever
+            parent.join()
+            os._exit(1)
 
-def _end_with(parent: BaseProcess) -> None:
-    """Ends this process with its parent. It holds both ends of its work's pipe, so it would wait forever."""
-    parent.join()
-    os._exit(1)
+        threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def over(
@@ -105,10 +103,7 @@ def over(
         FlashladderError: `function` raised it (the first item's error, in order), or a process was killed.
     """
     found = list[Answer]()
-    with (
-        Bar(total=len(items), desc=what) as bar,
-        closing(_answers(function, items, what, stop)) as answers,
-    ):
+    with Bar(total=len(items), desc=what) as bar, closing(_answers(function, items, what, stop)) as answers:
         for answer in answers:
             bar.update()
             tell(answer)

@@ -170,15 +170,13 @@ def host_compiler() -> Path:
     Raises `FlashladderError`: there is none, or $CXX does not name a program.
     """
     wanted = os.environ.get("CXX", "").strip()
-    found = next(filter(None, map(shutil.which, [wanted] if wanted else HOST_COMPILERS)), None)
-    if found:
+    if found := next(filter(None, map(shutil.which, [wanted] if wanted else HOST_COMPILERS)), None):
         return Path(found)
-    raise FlashladderError(
-        "CXX does not name a C++ compiler" if wanted else "no C++ compiler found, and nvcc needs one to preprocess",
-        expected="one program without arguments" if wanted else f"one of {', '.join(HOST_COMPILERS)} on PATH, or CXX",
-        found=wanted or None,
-        hint=INSTALL_HOST_COMPILER,
-    )
+    what, expected = "CXX does not name a C++ compiler", "one program without arguments"
+    if not wanted:
+        what = "no C++ compiler found, and nvcc needs one to preprocess"
+        expected = f"one of {', '.join(HOST_COMPILERS)} on PATH, or CXX"
+    raise FlashladderError(what, expected=expected, found=wanted or None, hint=INSTALL_HOST_COMPILER)
 
 
 @functools.cache

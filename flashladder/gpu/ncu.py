@@ -22,7 +22,7 @@ import tempfile
 
 from pydantic import TypeAdapter
 
-from flashladder.arguments import OUT, Parser, add_numbers, output_result, require_numbers, seconds
+from flashladder.arguments import OUT, add_numbers, module_parser, output_result, require_numbers, seconds
 from flashladder.build.wheel import chosen_configs, load_installed
 from flashladder.cases.inputs import Case, make_tensors
 from flashladder.columns import csv_records, csv_text
@@ -32,7 +32,6 @@ from flashladder.files import read_text, relative, write_atomic
 from flashladder.gpu.device import open_device, origin, run_bounded
 from flashladder.gpu.doctor import find_ncu
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import load_all
 from flashladder.names import CONFLICTS, KERNEL, LDSM, PUBLISHED_GPU, REGISTERS, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.paths import RESULTS
 from flashladder.problem import Problem
@@ -251,11 +250,8 @@ def table(counters: Mapping[str, Counters]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Reads, prints and compares the counters; raises `CheckFailed` (exit code 1) for a difference."""
-    parser = Parser(
-        prog="python -m flashladder.gpu.ncu",
-        description="Reads hardware counters with ncu and compares them with the published kernels'.",
-        epilog="example: python -m flashladder.gpu.ncu 7 8",
-    )
+    description = "Reads hardware counters with ncu and compares them with the published kernels'."
+    parser = module_parser("gpu.ncu", description, "7 8")
     add_numbers(parser)
     parser.add_argument("--out", type=output_result, help=f"{OUT}; a CSV goes beside it")
     parser.add_argument("--timeout", type=seconds, default=300.0, help="seconds that ncu may take")
@@ -265,9 +261,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{launch(SPEC.validate_json(options.launch))} launches")
         return 0
     require_numbers(parser, options)
-    numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
     peer, device = read_peer(), open_device()
-    launches = Launches(tuple(numbers), CONFIGS, ("fp16",), SHAPE)
+    launches = Launches(tuple(options.numbers), CONFIGS, ("fp16",), SHAPE)
     counters, version = read_counters(launches, sorted(next(iter(peer.values()))), options.timeout)
     kernels = launches.identities(device.gpu.arch)
     result = CounterResult(**origin(device), kernels=kernels, shape=SHAPE, ncu=version, counters=counters)

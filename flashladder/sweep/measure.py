@@ -203,10 +203,8 @@ class Session:
         installed.require(config)
         kernel = installed.identity(config, self._device.gpu.arch)
         if (found := str(kernel.text_sha256 or kernel.build)) != cell.code:
-            raise FlashladderError(
-                "the installed machine code differs from the planned one",
-                expected=cell.code[:12], found=found[:12], hint="run the same command again",
-            )  # fmt: skip
+            what, hint = "the installed machine code differs from the planned one", "run the same command again"
+            raise FlashladderError(what, expected=cell.code[:12], found=found[:12], hint=hint)
         return kernel_subject(kernel.iteration, config, installed.run, kernel.variant), kernel
 
     def _drawn(self, cell: PlannedCell, plan: Plan, first_seed: int) -> Prepared:

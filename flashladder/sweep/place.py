@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 import importlib.metadata
@@ -134,11 +134,8 @@ def chosen(found: Sequence[Card], text: str) -> list[Card]:
     for word in text.split(","):
         match = named(found, word)
         if len(match) != 1 or match[0] in picked:
-            raise FlashladderError(
-                "no such GPU" if not match else "a GPU is named twice",
-                expected="all, or some of " + ", ".join(f"{card.index} ({card.uuid})" for card in found),
-                found=repr(word.strip()),
-            )
+            what, known = "a GPU is named twice" if match else "no such GPU", [f"{c.index} ({c.uuid})" for c in found]
+            raise FlashladderError(what, expected=f"all, or some of {', '.join(known)}", found=repr(word.strip()))
         picked += match
     return picked
 
@@ -156,11 +153,8 @@ def fitting(found: Sequence[Card], made_for: str, *, anyway: bool) -> tuple[list
         require_same(made_for, ", ".join(dict.fromkeys(card.name for card in found)), anyway=anyway)
         fit, other = list(found), made_for
     if len(models := dict.fromkeys(card.name for card in fit)) > 1:
-        raise FlashladderError(
-            "GPUs of different models, which one table must not mix",
-            found=", ".join(models),
-            hint="use --gpus to select GPUs of one model",
-        )
+        what, hint = "GPUs of different models, which one table must not mix", "use --gpus to select GPUs of one model"
+        raise FlashladderError(what, found=", ".join(models), hint=hint)
     return fit, other
 
 
@@ -173,11 +167,10 @@ def require_same(made_for: str, found: str, *, anyway: bool) -> None:
 
 def read_manifest(path: Path) -> Mapping[str, Any] | None:
     """The manifest of a wheel; None if it is missing or invalid."""
-    try:
+    with suppress(OSError, ValueError):
         data = load_json(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return data if isinstance(data, dict) and isinstance(data.get("inputs_digest"), str) else None
+        return data if isinstance(data, dict) and isinstance(data.get("inputs_digest"), str) else None
+    return None
 
 
 @lru_cache(maxsize=256)
@@ -259,11 +252,9 @@ def make_plan(grid: Grid, place: Place, *, build: bool | None = None, quiet: boo
         made = plan.make(grid, place.machine, digests)
     if build is not None and (unbuilt := made.unbuilt):
         subject, config = unbuilt[0].subject, unbuilt[0].config
-        raise FlashladderError(
-            f"{len(unbuilt)} kernels of the grid are not built",
-            found=f"iteration {subject}: {config}",
-            hint=f"omit --no-build, or run: invoke build '{subject}' --configs '{config}'",
-        )
+        what, found = f"{len(unbuilt)} kernels of the grid are not built", f"iteration {subject}: {config}"
+        hint = f"omit --no-build, or run: invoke build '{subject}' --configs '{config}'"
+        raise FlashladderError(what, found=found, hint=hint)
     return made
 
 
@@ -285,12 +276,9 @@ def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
         if ran.returncode:
             lines = [line for line in (ran.stdout + ran.stderr).splitlines() if line.strip()] or [""]
             reason = next((line for line in reversed(lines) if line.startswith("error:")), lines[-1])
-            raise FlashladderError(
-                f"iteration {subject} could not be built",
-                where=" ".join(command),
-                found=reason.removeprefix("error: "),
-                hint="invoke doctor lists what this machine lacks",
-            )
+            what, found = f"iteration {subject} could not be built", reason.removeprefix("error: ")
+            hint = "invoke doctor lists what this machine lacks"
+            raise FlashladderError(what, where=" ".join(command), found=found, hint=hint)
 
 
 def covering_key(subject: str, configs: set[str]) -> str:

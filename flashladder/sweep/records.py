@@ -193,10 +193,8 @@ def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
         try:
             fcntl.flock(stream, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise FlashladderError(
-                "another sweep measures into this folder", where=relative(path.parent),
-                hint="wait for it, or choose another folder with --out",
-            ) from error  # fmt: skip
+            what, hint = "another sweep measures into this folder", "wait for it, or choose another folder with --out"
+            raise FlashladderError(what, where=relative(path.parent), hint=hint) from error
         except OSError as error:
             if error.errno not in WITHOUT_LOCKS:
                 raise

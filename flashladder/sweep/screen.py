@@ -224,13 +224,8 @@ def join(
     if not documents:
         first = f", the first: {failures[0].kind}: {failures[0].message}" if failures else ""
         raise FlashladderError(f"none of {len(planned)} cells was measured{first}", where=out, exit_code=1)
-    sweep = Sweep(
-        grid=made.grid.name,
-        grid_sha256=made.grid.sha256,
-        made_for=made_for,
-        planned=tuple(planned),
-        failures=tuple(failures),
-    )
+    of = {"grid": made.grid.name, "grid_sha256": made.grid.sha256, "made_for": made_for}
+    sweep = Sweep.model_validate({**of, "planned": tuple(planned), "failures": tuple(failures)})
     kernels = {key: kernel for document in documents for key, kernel in document.kernels.items()}
     update: dict[str, Any] = {"sweep": sweep, "kernels": kernels}
     if timed := [document for document in documents if isinstance(document, BenchResult)]:
@@ -251,11 +246,9 @@ def _joined(documents: Sequence[BenchResult]) -> dict[str, Any]:
         ("modes or settings", lambda one: (one.mode, one.settings)),
     ):
         if len(found := dict.fromkeys(map(of, documents))) > 1:
-            raise FlashladderError(
-                f"the cells come from different {name}, which one table must not mix",
-                found=", ".join(map(str, found)),
-                hint="choose another folder with --out, and measure on one kind of machine",
-            )
+            what = f"the cells come from different {name}, which one table must not mix"
+            hint = "choose another folder with --out, and measure on one kind of machine"
+            raise FlashladderError(what, found=", ".join(map(str, found)), hint=hint)
     processes: dict[tuple[str, str, int], Process] = {}  # by GPU, start and index of a worker
     groups: list[Group] = []
     references: dict[str, list[Reference]] = {}
@@ -289,10 +282,8 @@ def require_own_name(grid: Grid, out: Path) -> None:
         return
     sweep = document.sweep if isinstance(document, BenchResult | EmulatedSweepResult) else None
     if sweep and sweep.grid != grid.name:
-        raise FlashladderError(
-            "this path already holds another grid's document", where=relative(out), expected=grid.name,
-            found=sweep.grid, hint="choose another folder with --out",
-        )  # fmt: skip
+        what, hint = "this path already holds another grid's document", "choose another folder with --out"
+        raise FlashladderError(what, where=relative(out), expected=grid.name, found=sweep.grid, hint=hint)
 
 
 def finish(made: Plan, records: Records, screen: Screen, made_for: str | None = None) -> int:

@@ -121,10 +121,8 @@ def on_machine(machine: str, sweep: Command, words: Sequence[str]) -> int:
     cards = [] if machine == CPU else place.cards()
     found = machine_name(cards[0].name) if cards else "none"
     if machine not in (CPU, found):
-        raise FlashladderError(
-            "Slurm gave the task another GPU", expected=machine, found=found,
-            hint="--slurm gres=gpu:TYPE:1 or constraint=... selects a model",
-        )  # fmt: skip
+        hint = "--slurm gres=gpu:TYPE:1 or constraint=... selects a model"
+        raise FlashladderError("Slurm gave the task another GPU", expected=machine, found=found, hint=hint)
     return sweep(words)
 
 
@@ -192,9 +190,8 @@ def require_possible(grid: Grid, options: argparse.Namespace) -> None:
     if options.dry_run:
         return
     if missing := [program for program in ("sbatch", "squeue") if not shutil.which(program)]:
-        raise FlashladderError(
-            f"{', '.join(missing)} not found, which --slurm needs", hint="run this on a host that submits jobs"
-        )
+        hint = "run this on a host that submits jobs"
+        raise FlashladderError(f"{', '.join(missing)} not found, which --slurm needs", hint=hint)
     if importlib.util.find_spec("submitit") is None:
         hint = "pip install submitit, or run `nox -s dev`, which installs it"
         raise FlashladderError("submitit is not installed, which --slurm needs", hint=hint)
@@ -299,12 +296,7 @@ def watch(request: Request, job: str, done: Callable[[], int]) -> Iterator[Mappi
 
 
 def measure(
-    made: plan.Plan,
-    place: Place,
-    options: argparse.Namespace,
-    lines: Sequence[str],
-    records: Records,
-    sweep: Command,
+    made: plan.Plan, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records, sweep: Command
 ) -> int:
     """Submits the array or finds a running one, watches it and packs the result. Each task runs the command `sweep`.
 
@@ -377,10 +369,7 @@ def incomplete(request: Request, job: str, states: Mapping[str, int], cells: str
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
         if line.startswith("error:")
     ]
-    tasks = in_words(states) or "no longer listed by Slurm"
-    return FlashladderError(
-        f"job {job} has ended, and {cells} cells are not measured",
-        where=relative(request.folder),
-        found=f"tasks: {tasks} ({lines[-1]})" if lines else f"tasks: {tasks}",
-        hint=f"logs: {relative(request.logs)}; the same command submits the rest",
-    )
+    what, tasks = f"job {job} has ended, and {cells} cells are not measured", in_words(states)
+    found = f"tasks: {tasks or 'no longer listed by Slurm'}{f' ({lines[-1]})' if lines else ''}"
+    hint = f"logs: {relative(request.logs)}; the same command submits the rest"
+    return FlashladderError(what, where=relative(request.folder), found=found, hint=hint)

@@ -16,11 +16,11 @@ from pathlib import Path
 import re
 import shutil
 import tempfile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from flashladder.arguments import Parser, result_file
+from flashladder.arguments import module_parser, result_file
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import read_text, relative, sha256, write_atomic
 from flashladder.ladder.config import KernelConfig
@@ -202,10 +202,9 @@ def enter(configs: Mapping[int, KernelConfig], gpu: str, evidence: str) -> list[
         after = load_all(copy)
     for old, new in zip(before, after, strict=True):
         if dict(new.configs) != {**old.configs, **({gpu: configs[old.number]} if old.number in configs else {})}:
+            hint = "an iteration may inherit this one: first give it its own line"
             raise FlashladderError(
-                "the edit would change another configuration, too",
-                where=relative(old.path),
-                hint="an iteration may inherit this one: first give it its own line",
+                "the edit would change another configuration, too", where=relative(old.path), hint=hint
             )
     return [write_atomic(path, text) for path, text in texts.items()]
 
@@ -221,13 +220,9 @@ def edited(iteration: Iteration, config: KernelConfig, gpu: str, evidence: str) 
     line = re.compile(rf"^(?:[ \t]+# {EVIDENCE}.*\n)?([ \t]+){gpu}:[ \t]*\{{[^{{}}#\n]*\}}([ \t]*#.*)?$", re.MULTILINE)
     new, count = line.subn(lambda own: f"{own[1]}# {EVIDENCE}{evidence}\n{own[1]}{gpu}: {knobs}{own[2] or ''}", text)
     if count != 1:
-        raise FlashladderError(
-            f"no one-line configuration of {gpu}",
-            where=relative(iteration.path),
-            expected=f"  {gpu}: {{B_r: ..., ...}}",
-            found=f"{count} such lines",
-            hint=f"enter it by hand: {knobs}",
-        )
+        what, expected = f"no one-line configuration of {gpu}", f"  {gpu}: {{B_r: ..., ...}}"
+        where, found, hint = relative(iteration.path), f"{count} such lines", f"enter it by hand: {knobs}"
+        raise FlashladderError(what, where=where, expected=expected, found=found, hint=hint)
     return new
 
 
@@ -262,40 +257,36 @@ def rows_of(document: BenchResult) -> list[Candidate]:
     key = gpu_key(document.gpu.name)
     if document.sweep is None or key is None:
         raise FlashladderError("not a tuning run on a GPU of configs/gpus", found=document.gpu.name)
-    gpu, enough, rows = load_gpus()[key], document.settings.min_pairs, []
+    gpu, enough, rows = load_gpus()[key], document.settings.min_pairs, list[Candidate]()
     families = {one.number: one.family for one in load_all()}
+
+    def add(number: int, config: KernelConfig, **facts: Any) -> None:
+        live = families[number].live_registers(config)
+        rows.append(Candidate(number, config.dtype, config.tile, config.brief(), live=live, **facts))
+
     for one in stated(document).summaries:
         kernel = document.kernels[one.kernel]
         config, warps, spilled = KernelConfig.parse(kernel.config), None, None
-        if kernel.registers is not None:
-            warps = gpu.occupancy(
-                registers=kernel.registers, threads=config.n_threads, shared_bytes=config.smem_bytes
-            ).warps
+        if (registers := kernel.registers) is not None:
+            shared = config.smem_bytes
+            warps = gpu.occupancy(registers=registers, threads=config.n_threads, shared_bytes=shared).warps
         if kernel.spill_stores is not None:
             spilled = kernel.spill_stores + (kernel.spill_loads or 0)
         low, high = (one.pct_low, one.pct_high) if one.n_pairs >= enough else (None, None)
-        live = families[kernel.iteration].live_registers(config)
-        rows.append(Candidate(
-            kernel.iteration, one.dtype, config.tile, config.brief(), one.pct, low, high, one.n_pairs, live,
-            kernel.registers, spilled, warps,
-        ))  # fmt: skip
+        times = {"pct": one.pct, "low": low, "high": high, "pairs": one.n_pairs}
+        add(kernel.iteration, config, **times, registers=registers, spilled=spilled, warps=warps)
     rows.sort(key=lambda row: (row.iteration, row.dtype, -min(row.pairs, enough), -(row.pct or 0)))
     cells = {cell.address: cell for cell in document.sweep.planned}
     for failure in document.sweep.failures:
         cell, reason = cells[failure.address], f"{failure.kind}: {failure.message}"
-        number, config = int(cell.subject), KernelConfig.parse(cell.config)
-        live = families[number].live_registers(config)
-        rows.append(Candidate(number, cell.dtype, config.tile, config.brief(), live=live, failure=reason))
+        add(int(cell.subject), KernelConfig.parse(cell.config), failure=reason)
     return rows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the standings; with ``--write`` enters winners that are faster by more than the noise floor."""
-    parser = Parser(
-        prog="python -m flashladder.sweep.winner",
-        description="Compares the winners of a tuning run with the iterations' present configurations.",
-        epilog="example: python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz",
-    )
+    description = "Compares the winners of a tuning run with the iterations' present configurations."
+    parser = module_parser("sweep.winner", description, "build/sweep/h200/tune.json.gz")
     parser.add_argument("path", type=result_file, help="document of the rungs, in the folder of the finals' document")
     parser.add_argument("--write", action="store_true", help="enter winners that are faster into the iterations")
     options = parser.parse_args(argv)

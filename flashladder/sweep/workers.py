@@ -360,10 +360,8 @@ def run(
             worker.end()
     if ready:
         why = "the grid's budget is spent" if is_late else "no worker could be started"
-        raise FlashladderError(
-            f"{why}: {len(ready)} cells are not measured", where=relative(records.folder),
-            found="; ".join(f"{name}: {message}" for name, message in lost.items()) or None, hint=GOES_ON,
-        )  # fmt: skip
+        what, found = f"{why}: {len(ready)} cells are not measured", "; ".join(f"{of}: {lost[of]}" for of in lost)
+        raise FlashladderError(what, where=relative(records.folder), found=found or None, hint=GOES_ON)
 
 
 def answer(measure: Measure, request: Mapping[str, Any]) -> Answer:
