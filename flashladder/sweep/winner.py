@@ -28,23 +28,10 @@ from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.names import GPUS
 from flashladder.paths import ITERATIONS
+from flashladder.results import statistics
 from flashladder.results.derive import joined
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult, Summary, kernel_key
-from flashladder.results.statistics import (
-    SEED,
-    Floats,
-    LogSummary,
-    Verdict,
-    harmonic_mean,
-    interval,
-    median,
-    percent,
-    resampled_medians,
-    stated,
-    verdict,
-    widened,
-)
 
 FINALS = "tuned.json.gz"  # document of the finals, in the folder of the rungs' document
 BOTH = "both"  # both dtypes, by the harmonic mean of their results
@@ -61,10 +48,10 @@ class Standing:
     number: int
     dtype: str
     config: KernelConfig
-    winner: LogSummary
+    winner: statistics.LogSummary
     own_config: KernelConfig | None
-    present: LogSummary | None
-    verdict: Verdict
+    present: statistics.LogSummary | None
+    verdict: statistics.Verdict
 
 
 def present_of(document: BenchResult, number: int) -> KernelConfig | None:
@@ -88,7 +75,7 @@ def ranked(document: BenchResult, number: int) -> dict[str, list[KernelConfig]]:
         def rank(config: KernelConfig) -> tuple[float, float]:
             found = [summaries[config] for summaries in dtypes]
             pairs = min(document.settings.min_pairs, *(one.n_pairs for one in found))
-            return -pairs, -harmonic_mean([one.pct for one in found])
+            return -pairs, -statistics.harmonic_mean([one.pct for one in found])
 
         return sorted((config for config in dtypes[0] if all(config in one for one in dtypes)), key=rank)
 
@@ -118,24 +105,24 @@ def judged(rungs: BenchResult, finals: BenchResult) -> list[Standing]:
                 continue
             floor = max(math.log1p(finals.floors_pct[one] / 100) for one in dtypes)
             theirs = _draws(finals, number, present, dtypes) if present else None
-            judgement: Verdict = "same" if config == present else "ambiguous"
+            judgement: statistics.Verdict = "same" if config == present else "ambiguous"
             if theirs and config != present:
                 difference = _summary(mine[0] - theirs[0], mine[1] - theirs[1], min(mine[2], theirs[2]))
-                judgement = verdict(difference, floor, enough=finals.settings.min_pairs)
-            winner = widened(_summary(*mine), floor)
-            loser = widened(_summary(*theirs), floor) if theirs else None
+                judgement = statistics.verdict(difference, floor, enough=finals.settings.min_pairs)
+            winner = statistics.widened(_summary(*mine), floor)
+            loser = statistics.widened(_summary(*theirs), floor) if theirs else None
             standings.append(Standing(number, dtype, config, winner, present, loser, judgement))
     return standings
 
 
-def _summary(middle: float, draws: Floats, n: int) -> LogSummary:
-    low, high = interval(draws)
-    return LogSummary(middle, min(low, middle), max(high, middle), n)
+def _summary(middle: float, draws: statistics.Floats, n: int) -> statistics.LogSummary:
+    low, high = statistics.interval(draws)
+    return statistics.LogSummary(middle, min(low, middle), max(high, middle), n)
 
 
 def _draws(
     finals: BenchResult, number: int, config: KernelConfig, dtypes: Sequence[str]
-) -> tuple[float, Floats, int] | None:
+) -> tuple[float, statistics.Floats, int] | None:
     """Median log ratio of a configuration (harmonic mean over `dtypes`), its bootstrap draws and number of pairs."""
     medians, draws, n_pairs = [], [], []
     for dtype in dtypes:
@@ -144,11 +131,11 @@ def _draws(
         values, _ = joined([(group, one) for group in finals.groups for one in group.series if one.kernel == key])
         if not values.size:
             return None
-        medians.append(math.exp(median(values)))
-        seed = int(sha256(form)[:8], 16) + SEED  # so configurations have independent draws
-        draws.append(np.exp(-resampled_medians(values, seed=seed)))
+        medians.append(math.exp(statistics.median(values)))
+        seed = int(sha256(form)[:8], 16) + statistics.SEED  # so configurations have independent draws
+        draws.append(np.exp(-statistics.resampled_medians(values, seed=seed)))
         n_pairs.append(int(values.size))
-    return math.log(harmonic_mean(medians)), np.log(len(draws) / np.sum(draws, axis=0)), min(n_pairs)
+    return math.log(statistics.harmonic_mean(medians)), np.log(len(draws) / np.sum(draws, axis=0)), min(n_pairs)
 
 
 def render(standings: Sequence[Standing]) -> str:
@@ -165,10 +152,11 @@ def render(standings: Sequence[Standing]) -> str:
     return "\n".join(lines)
 
 
-def _shown(summary: LogSummary | None) -> str:
+def _shown(summary: statistics.LogSummary | None) -> str:
     if summary is None:
         return "not timed"
-    return f"{percent(summary.median):6.1f} % [{percent(summary.low):.1f}, {percent(summary.high):.1f}]"
+    middle, low, high = map(statistics.percent, (summary.median, summary.low, summary.high))
+    return f"{middle:6.1f} % [{low:.1f}, {high:.1f}]"
 
 
 def documents(path: Path) -> tuple[BenchResult, BenchResult]:
@@ -264,7 +252,7 @@ def rows_of(document: BenchResult) -> list[Candidate]:
         live = families[number].live_registers(config)
         rows.append(Candidate(number, config.dtype, config.tile, config.brief(), live=live, **facts))
 
-    for one in stated(document).summaries:
+    for one in statistics.stated(document).summaries:
         kernel = document.kernels[one.kernel]
         config, warps, spilled = KernelConfig.parse(kernel.config), None, None
         if (registers := kernel.registers) is not None:
