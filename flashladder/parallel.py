@@ -92,15 +92,10 @@ def over(
 ) -> list[Answer]:
     """``[function(item) for item in items]``, with a progress bar on a terminal. Errors and Ctrl-C end all processes.
 
-    Args:
-        function: a module's top-level function, so that other processes can import it.
-        items: items that can be pickled; the answers, too.
-        what: the bar's title.
-        tell: gets each answer, in order, as soon as it is known.
-        stop: an event that stops the work like Ctrl-C, for a caller in another thread than the main one.
-
-    Raises:
-        FlashladderError: `function` raised it (the first item's error, in order), or a process was killed.
+    `function` is a module's top-level function, so that other processes can import it. Items and answers can be
+    pickled. `what` is the bar's title. `tell` gets each answer, in order, as soon as it is known. `stop` is an event
+    that stops the work like Ctrl-C, for a caller in another thread than the main one.
+    Raises `FlashladderError`: `function` raised it (the first item's error, in order), or a process was killed.
     """
     found = list[Answer]()
     with Bar(total=len(items), desc=what) as bar, closing(_answers(function, items, what, stop)) as answers:

@@ -44,23 +44,19 @@ class Flags(BaseModel):
 
 
 class Pins(BaseModel):
-    """``configs/toolchain.yaml`` as data: exact versions, architectures and flags (without -arch, -I, -ccbin).
-
-    `arches` are those of GPUs; machine code for one of `own_arches` (sm_90a) runs on that GPU only and has its own PTX.
-    `others` maps the other CUDA versions that a build can use to the packages that differ from the pinned ones.
-    """
+    """``configs/toolchain.yaml`` as data: exact versions, architectures and flags (without -arch, -I, -ccbin)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cuda: str
     packages: dict[str, str]
     torch: str
-    arches: tuple[str, ...]
-    own_arches: tuple[str, ...]
+    arches: tuple[str, ...]  # of GPUs
+    own_arches: tuple[str, ...]  # such as sm_90a: machine code that runs on that GPU only and has its own PTX
     ptx_arch: str
     nvcc_flags: Flags
     ptxas_flags: Flags
-    others: dict[str, dict[str, str]] = {}
+    others: dict[str, dict[str, str]] = {}  # other CUDA versions to the packages that differ from the pinned ones
 
     def flags(self, tool: str, *, debug: bool) -> tuple[str, ...]:
         """The flags of `tool` ("nvcc" or "ptxas") for a release or a debug build."""

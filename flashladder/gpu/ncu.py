@@ -55,16 +55,13 @@ Counters = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Launches:
-    """The kernels to launch on one shape, in order of iterations, then configurations.
-
-    `rare`: also on the shapes where a kernel's control flow differs (few tiles, divergent warps).
-    """
+    """The kernels to launch on one shape, in order of iterations, then configurations."""
 
     numbers: tuple[int, ...]
     configs: tuple[str, ...]
     dtypes: tuple[str, ...]
     shape: Problem
-    rare: bool = False
+    rare: bool = False  # also on the shapes where a kernel's control flow differs (few tiles, divergent warps)
 
     def command(self) -> list[str]:
         """The command line that launches them in a new process."""

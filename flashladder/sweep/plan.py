@@ -40,14 +40,11 @@ PATIENCE = 20.0  # a cell times out after this many times its estimate
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings that all cells of a sweep share: the machine's key, the mode, and the number of pairs.
+    """Settings that all cells of a sweep share."""
 
-    `pairs`, `blocks` and `min_pairs` are those of `flashladder.results.derive.Plan`; all are 0 on the emulator.
-    """
-
-    machine: str
+    machine: str  # its key
     mode: str
-    pairs: int = 0
+    pairs: int = 0  # these three as in `flashladder.results.derive.Plan`; 0 on the emulator
     blocks: int = 0
     min_pairs: int = 0
     protocol: str = PROTOCOL_VERSION

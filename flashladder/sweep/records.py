@@ -57,21 +57,17 @@ def kind_of(error: BaseException) -> schema.FailureKind:
 
 
 class CellRecord(schema.Strict):
-    """The result of one cell: a document with that cell only, or a failure.
-
-    `lane` names the GPU or CPU that measured the cell. `attempts` counts the workers that tried. `seconds` is
-    wall-clock time; `overhead_s` is the part of it without GPU launches or emulation.
-    """
+    """The result of one cell: a document with that cell only, or a failure."""
 
     schema_version: int = schema.SCHEMA_VERSION
     kind: Literal["cell"] = "cell"
     cell: schema.PlannedCell
     document: Document | None = None
     failure: schema.Failure | None = None
-    lane: str
-    attempts: int = Field(ge=1)
-    seconds: float = Field(ge=0)
-    overhead_s: float | None = Field(default=None, ge=0)
+    lane: str  # the GPU or CPU that measured the cell
+    attempts: int = Field(ge=1)  # workers that tried
+    seconds: float = Field(ge=0)  # wall-clock time
+    overhead_s: float | None = Field(default=None, ge=0)  # the part of it without GPU launches or emulation
 
     @model_validator(mode="after")
     def _one_of_both(self) -> CellRecord:

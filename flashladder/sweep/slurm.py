@@ -128,18 +128,14 @@ def on_machine(machine: str, sweep: Command, words: Sequence[str]) -> int:
 
 @dataclass
 class Request:
-    """A sweep as a job array, or one task of it, which submitit pickles and runs on a node.
-
-    A task calls `sweep` with `arguments` and its shard, and writes records to `folder`: an absolute path on a file
-    system that the nodes share. `machine` is the key of the tasks' GPU, or ``cpu``.
-    """
+    """A sweep as a job array, or one task of it, which submitit pickles and runs on a node."""
 
     grid: str
-    folder: Path
-    arguments: tuple[str, ...]
+    folder: Path  # of the records; an absolute path on a file system that the nodes share
+    arguments: tuple[str, ...]  # of `sweep`, beside the task's shard
     options: Options
-    machine: str
-    sweep: Command
+    machine: str  # key of the tasks' GPU, or ``cpu``
+    sweep: Command  # what a task calls
     before: int = 0  # number of records when the task started
 
     @property

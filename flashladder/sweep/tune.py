@@ -111,21 +111,17 @@ class Ladder:
     The records of earlier rungs decide the next rung, so a resumed run replays them. If a candidate makes its rung
     fail, the ladder removes it and times the others again. If the failure names no candidate, the ladder halves the
     rung until only the cause remains.
-
-    `candidates` are the remaining ones, fastest first. `plans` contains the timing plan of each rung; finals have a
-    single rung. `parts` are the untimed groups of the current rung. `failures` are those of removed candidates.
-    `held` is a failure that blames no candidate, such as a lost GPU. It stops this ladder; empty if there is none.
     """
 
-    candidates: list[PlannedCell]
+    candidates: list[PlannedCell]  # the remaining ones, fastest first
     settings: Settings
-    plans: Sequence[Pairs] = PLANS
+    plans: Sequence[Pairs] = PLANS  # the timing plan of each rung; finals have a single rung
     first_seed: int = FIRST_SEED
     rung: int = 0
-    parts: list[Part] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)  # the untimed groups of the current rung
     documents: list[BenchResult] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-    held: str = ""
+    failures: list[Failure] = field(default_factory=list)  # those of removed candidates
+    held: str = ""  # a failure that blames no candidate, such as a lost GPU, and stops this ladder
 
     def __post_init__(self) -> None:
         self.entered = tuple(self.candidates)

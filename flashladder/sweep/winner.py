@@ -40,17 +40,14 @@ EVIDENCE = "tuned: "  # start of the comment above an entered line
 
 @dataclass(frozen=True)
 class Standing:
-    """Winner and present configuration of an iteration in one dtype, or in `BOTH`, measured in the finals.
-
-    If the iteration's own configuration was not timed, `present` is None and `verdict` is ``ambiguous``.
-    """
+    """Winner and present configuration of an iteration in one dtype, or in `BOTH`, measured in the finals."""
 
     number: int
     dtype: str
     config: KernelConfig
     winner: statistics.LogSummary
     own_config: KernelConfig | None
-    present: statistics.LogSummary | None
+    present: statistics.LogSummary | None  # None: `own_config` was not timed, and `verdict` is ``ambiguous``
     verdict: statistics.Verdict
 
 
@@ -215,26 +212,21 @@ def edited(iteration: Iteration, config: KernelConfig, gpu: str, evidence: str) 
 
 
 class Candidate(NamedTuple):
-    """One candidate of a tuning run, as a row of its table.
-
-    `pct` is its speed in percent of FA2; `low` and `high` bound the 95 % interval, None if there are too few pairs.
-    Per thread, `live` is the estimated number of registers, `registers` the compiled one (None: the driver compiles),
-    `spilled` the spilled bytes. `warps` are resident per SM. `failure` is the reason if there are no times.
-    """
+    """One candidate of a tuning run, as a row of its table."""
 
     iteration: int
     dtype: str
     tile: str
     config: str
-    pct: float | None = None
-    low: float | None = None
+    pct: float | None = None  # its speed in percent of FA2
+    low: float | None = None  # of the 95 % interval; None: too few pairs
     high: float | None = None
     pairs: int = 0
-    live: int = 0
-    registers: int | None = None
-    spilled: int | None = None
-    warps: int | None = None
-    failure: str = ""
+    live: int = 0  # estimated registers per thread
+    registers: int | None = None  # compiled ones per thread; None: the driver compiles
+    spilled: int | None = None  # bytes per thread
+    warps: int | None = None  # resident per SM
+    failure: str = ""  # the reason if there are no times
 
 
 def rows_of(document: BenchResult) -> list[Candidate]:

@@ -96,19 +96,14 @@ class Worker:
 
     The process starts in the parent folder of this package, so Python does not import a checkout in the caller's
     working folder. The process dies when the thread that started it ends.
-
-    Attributes:
-        python: interpreter of the process; None if there is no process.
-        broken: interpreters whose process did not start. Two in a row mean that the device is lost.
-        is_sound: whether the last process started.
-        is_lost: whether the device gets no more tasks.
     """
 
     def __init__(self, device: Device, tell: Callable[[Event], object], module: str = MODULE) -> None:
         self.device = device
-        self.python: str | None = None
-        self.broken: list[str] = []
-        self.is_sound, self.is_lost = True, False
+        self.python: str | None = None  # interpreter of the process; None if there is no process
+        self.broken: list[str] = []  # interpreters whose process did not start
+        self.is_sound = True  # whether the last process started; two in a row that did not mean a lost device
+        self.is_lost = False  # whether the device gets no more tasks
         self._tell, self._module = tell, module
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
