@@ -43,10 +43,7 @@ def last_iteration(folder: Path = ITERATIONS) -> int:
 
 
 def relative(path: Path) -> str:
-    """`path` relative to the checkout's root; a file of an installed package relative to the package's parent.
-
-    A link keeps its own name.
-    """
+    """`path` relative to the checkout, or to an installed package's parent; a link keeps its own name."""
     try:
         found = path.parent.resolve() / path.name
     except (OSError, RuntimeError, ValueError):  # links in a circle, or a name that no file can have
@@ -78,10 +75,7 @@ def unreadable(path: Path, error: OSError) -> FlashladderError:
 
 
 def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
-    """The content of a regular file.
-
-    Raises `FlashladderError`: no such file, something else than a file, or more than `most` bytes.
-    """
+    """The content of a regular file of at most `most` bytes; `FlashladderError`: it is not one."""
 
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NONBLOCK)  # a FIFO without a writer would block
@@ -111,10 +105,7 @@ def read_text(path: Path, most: int = MOST_JSON_BYTES) -> str:
 
 
 def utf8(data: bytes, path: Path) -> str:
-    """`data` of the file `path` as unchanged text.
-
-    Raises `FlashladderError`: a byte that is not UTF-8; the message says which and where.
-    """
+    """`data` of the file `path` as text; `FlashladderError` names the first byte that is not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -201,10 +192,7 @@ def output_file(name: str, ending: str, option: str = "--out") -> Path:
 
 
 def write_atomic(path: Path, data: bytes | str) -> Path:
-    """Writes `data` beside `path` and renames it, so that a reader never sees half a file.
-
-    Raises `FlashladderError`: the disk is full, the folder is not writable, or `path` is not a regular file.
-    """
+    """Writes `data` beside `path`, then renames it: no reader sees half a file. `FlashladderError`: it cannot."""
     require_file_or_nothing(path)
     raw = data.encode() if isinstance(data, str) else data
     try:
@@ -230,10 +218,7 @@ def dump_json(value: object) -> str:
 
 
 def unpacked(raw: bytes) -> bytes:
-    """The content of a gzip file.
-
-    Raises `ValueError`: it is damaged, or holds more than `MOST_JSON_BYTES`. Raises `OSError`: it is no gzip file.
-    """
+    """The content of a gzip file; `ValueError`: damaged or above `MOST_JSON_BYTES`; `OSError`: no gzip file."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
             data = stream.read(MOST_JSON_BYTES + 1)

@@ -116,10 +116,7 @@ What it is made of, with licences: sbom.cdx.json.
 def bundle(
     *, arch: str = "", python: str = "", iterations: str = "", grid: str = "", platform: str = "", out: str = ""
 ) -> None:
-    """Builds and fetches what is missing, and writes the bundle; the options are those of ``invoke bundle``.
-
-    Raises `FlashladderError`: a bad option, or the bundle could not be made.
-    """
+    """Builds, fetches and writes what ``invoke bundle`` asks for; `FlashladderError`: a bad option, or it failed."""
     require_checkout("bundle")
     named = words(iterations, "[0-9]{1,3}", "--iterations takes numbers, commas between")
     numbers = [load_iteration(int(word)).number for word in named] or [one.number for one in load_all()]
@@ -371,10 +368,7 @@ def _described(wheel: bytes) -> tuple[str, str, str | None, str]:
 
 
 def facts(build: Path = BUILD) -> dict[str, list[str]]:
-    """The facts of the unpacked bundle: lists ``arches``, ``grids``, ``iterations``, and ``name``, a list of one.
-
-    Raises `FlashladderError`: this is no unpacked bundle.
-    """
+    """An unpacked bundle's ``name`` (a list of one), ``arches``, ``grids``, ``iterations``; `FlashladderError`: none."""
     path = build / FACTS
     try:
         data = load_json(path.read_bytes())
@@ -413,10 +407,7 @@ def require_along(grid: Grid, came: dict[str, list[str]], *, own: bool) -> None:
 
 
 def sweep(words: Sequence[str]) -> int:
-    """Measures, and copies the document to the folder ``--out``, also if cells failed; the sweep's exit code.
-
-    Raises `FlashladderError`: the sweep could not run. Raises `CheckFailed`: cells failed.
-    """
+    """Measures, and copies the document to ``--out``, also if cells failed (`CheckFailed`); returns 0."""
     parser = Parser(
         prog="BUNDLE.pyz sweep",
         description="Measures a grid and packs what was measured into one file; other options are those of "

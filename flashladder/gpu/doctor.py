@@ -100,10 +100,7 @@ class Finding:
 
 @contextmanager
 def nvml() -> Iterator[Any]:
-    """The module `pynvml`, initialised.
-
-    Raises `FlashladderError`: the binding or the driver is missing, or NVML refused a question inside the block.
-    """
+    """The initialised module `pynvml`; `FlashladderError`: no binding, no driver, or NVML refused a question inside."""
     try:
         import pynvml
     except ModuleNotFoundError as error:

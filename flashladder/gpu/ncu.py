@@ -117,10 +117,7 @@ def read_peer(path: Path = PEER) -> dict[int, dict[str, int]]:
 
 
 def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str, int]]]:
-    """Kernel name and counters of each launch, in order, from ncu's CSV; skips messages around the table.
-
-    Raises `FlashladderError`: the driver refuses counters, or a metric is missing or not a number.
-    """
+    """Each launch's kernel and counters from ncu's CSV; `FlashladderError`: refused, or a metric is missing or bad."""
     if REFUSED in text:
         what = f"the driver refuses hardware counters ({REFUSED}): this is a 'GPU without counters'"
         raise FlashladderError(what, hint="invoke doctor says how to open them")
@@ -151,10 +148,7 @@ def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str
 
 
 def profile(command: Sequence[str], timeout_s: float, tool: str, log: Path | None = None) -> str:
-    """Runs a profiler and returns the text of `log`; `read_launches` reports refused counters.
-
-    Raises `FlashladderError`: it failed, or did not end in time.
-    """
+    """Runs a profiler and returns the text of `log`; `FlashladderError`: it failed, or did not end in time."""
     code, output = run_bounded(command, timeout_s)
     text = log.read_text(encoding="utf-8", errors="replace") if log and log.is_file() else ""
     if code is None:
@@ -168,10 +162,7 @@ def profile(command: Sequence[str], timeout_s: float, tool: str, log: Path | Non
 def run_ncu(
     program: Sequence[str], metrics: Sequence[str], timeout_s: float, *options: str
 ) -> tuple[list[tuple[str, dict[str, int]]], str]:
-    """Runs Nsight Compute over a program without locking clocks; returns `read_launches` and ncu's version line.
-
-    Raises `FlashladderError`: ncu is missing, was refused counters, failed, or did not measure a metric.
-    """
+    """`read_launches` of a program with unlocked clocks, and ncu's version; `FlashladderError`: no ncu, or it failed."""
     if (ncu := find_ncu()) is None:
         raise FlashladderError("Nsight Compute is not installed", hint="install ncu, or put it on PATH")
     with tempfile.TemporaryDirectory() as folder:

@@ -76,10 +76,7 @@ def read_json(path: Path) -> Any:
 
 
 def identity(path: Path) -> tuple[int | None, str | None, str]:
-    """Schema version of a JSON document (None: it is no result), the digest it holds, and the digest of its content.
-
-    Errors: as `read_json`.
-    """
+    """Schema version (None: no result), stored digest and computed digest of a document; errors as `read_json`."""
     document = _of_file(_last_document, path)
     version, kind = (document.get(key) if isinstance(document, dict) else None for key in (VERSION, "kind"))
     # Committed predictions and counters have their own versions. A compressed file without a kind is a damaged result.

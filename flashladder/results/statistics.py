@@ -57,10 +57,7 @@ def percent(log_ratio: float) -> float:
 
 
 def log_ratios(reference: Sequence[float], kernel: Sequence[float]) -> Floats:
-    """``ln(reference / kernel)`` pair by pair, from two equally long sequences of times in one unit.
-
-    Raises `FlashladderError`: a time is not a finite positive number.
-    """
+    """``ln(reference / kernel)`` pair by pair; `FlashladderError`: a time is not a finite positive number."""
     a, b = np.asarray(reference, dtype=np.float64), np.asarray(kernel, dtype=np.float64)
     if not bool(np.all((a > 0) & (b > 0) & np.isfinite(a) & np.isfinite(b))):
         raise FlashladderError("a time is not a finite positive number", found=f"smallest {min(a.min(), b.min())}")
@@ -123,10 +120,7 @@ def summarize(values: Floats, clusters: Sequence[int] | None = None) -> LogSumma
 
 
 def floor_of(summaries: Sequence[LogSummary]) -> float:
-    """The A/A floor in log units, at least 0: the farthest end of any interval of the reference timed against itself.
-
-    Raises `FlashladderError`: there is no A/A series.
-    """
+    """The A/A floor in log units: the farthest end of any A/A interval; `FlashladderError`: there is none."""
     if not summaries:
         raise FlashladderError("no A/A series, so no noise floor", hint="time the reference against itself as well")
     return max(max(abs(summary.low), abs(summary.high)) for summary in summaries)

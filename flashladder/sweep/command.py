@@ -60,10 +60,7 @@ def shard(text: str) -> tuple[int, int]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Plans, measures and packs a grid; returns 0.
-
-    Raises `FlashladderError`: the sweep did not start or finish. Raises `CheckFailed`: cells failed (exit code 1).
-    """
+    """Plans, measures and packs a grid; returns 0. `FlashladderError`: not finished. `CheckFailed`: cells failed."""
     options = parse_arguments(argv)
     grid, lines = load_grid(options.grid), list[str]()
     if options.slurm is not None:

@@ -50,10 +50,7 @@ _loaded = lru_cache(maxsize=32)(load_installed)  # hashes the library once, not 
 
 
 def known_digests(wanted: Sequence[schema.PlannedCell]) -> list[str]:
-    """A digest of all that decides each cell's document: PTX, emulator and the check's rule. Compiles nothing.
-
-    It is empty for cells whose PTX is not in the store.
-    """
+    """A digest of each cell's PTX, emulator and the check's rule; empty if its PTX is not in the store."""
     try:
         tools = tools_of()
     except FlashladderError:
@@ -66,10 +63,7 @@ def known_digests(wanted: Sequence[schema.PlannedCell]) -> list[str]:
 
 
 def emulated(cell: schema.PlannedCell, request: Mapping[str, Any]) -> tuple[schema.EmulatedSweepResult, float]:
-    """The document of a cell on this CPU, and the seconds that the emulator ran.
-
-    Raises `CellFailed`: the numbers are wrong, or the emulator found a hazard or a forbidden operation.
-    """
+    """The document of a cell on this CPU, and seconds emulated. `CellFailed`: wrong numbers, or a hazard."""
     iteration, config = load_description(cell.subject), KernelConfig.parse(cell.config)
     view: View = "head_slice" if iteration.row_stride and cell.shape.n_heads < FULL_HEADS else "contiguous"
     case = Case("sweep", cell.shape, view, seed=cell.shape.seq_len)

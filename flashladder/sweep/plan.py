@@ -138,10 +138,7 @@ def wanted(grid: Grid) -> list[PlannedCell]:
 
 
 def make(grid: Grid, machine: str, digests: Callable[[Sequence[PlannedCell]], Sequence[str]]) -> Plan:
-    """The plan of a grid on `machine`, a key of configs/gpus or `CPU`.
-
-    `digests` returns the code digest of each cell, or ``""`` if its kernel is not built.
-    """
+    """The plan of a grid on `machine`; `digests` returns each cell's code digest, empty if it is not built."""
     settings, cells = settings_of(grid, machine), wanted(grid)
     planned = (with_code(cell, code, settings) for cell, code in zip(cells, digests(cells), strict=True))
     return Plan(grid, settings, tuple(planned))

@@ -87,10 +87,7 @@ def finalists(document: BenchResult, number: int) -> tuple[KernelConfig, ...]:
 
 
 def judged(rungs: BenchResult, finals: BenchResult) -> list[Standing]:
-    """The rungs' winners, judged by the finals. Each iteration has one standing per dtype, then one for both.
-
-    The noise floor is that of the finals; for both dtypes, the larger one.
-    """
+    """The rungs' winners, judged by the finals and their noise floor: per dtype, then for both (the larger floor)."""
     standings = []
     for number in sorted({kernel.iteration for kernel in rungs.kernels.values()}):
         present, orders = present_of(rungs, number), ranked(rungs, number)
@@ -157,10 +154,7 @@ def _shown(summary: statistics.LogSummary | None) -> str:
 
 
 def documents(path: Path) -> tuple[BenchResult, BenchResult]:
-    """The rungs' document at `path`, and the finals' document in the same folder.
-
-    Raises `FlashladderError`: a document is missing, or is not from a tuning run.
-    """
+    """The documents of the rungs at `path` and of the finals beside it; `FlashladderError`: no tuning run."""
     again, hint = path.with_name(FINALS), "a tuning run writes tune.json.gz and tuned.json.gz; copy both"
     if path == again:
         raise FlashladderError("file contains the finals", where=relative(path), expected="the rungs", hint=hint)
