@@ -161,7 +161,7 @@ def _require_files(pins: Pins, root: Path, names: Sequence[str]) -> None:
 
 
 def host_compiler() -> Path:
-    """nvcc's preprocessor: $CXX, else the first of g++, c++, clang++ on PATH; `FlashladderError`: none."""
+    """The C++ compiler for nvcc: $CXX, else the first of `HOST_COMPILERS` on PATH; `FlashladderError`: none."""
     wanted = os.environ.get("CXX", "").strip()
     if found := next(filter(None, map(shutil.which, [wanted] if wanted else HOST_COMPILERS)), None):
         return Path(found)

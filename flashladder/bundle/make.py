@@ -368,7 +368,7 @@ def _described(wheel: bytes) -> tuple[str, str, str | None, str]:
 
 
 def facts(build: Path = BUILD) -> dict[str, list[str]]:
-    """An unpacked bundle's ``name`` (a list of one), ``arches``, ``grids``, ``iterations``; `FlashladderError`: none."""
+    """Lists of the unpacked bundle: ``name`` (one), ``arches``, ``grids``, ``iterations``; `FlashladderError`: none."""
     path = build / FACTS
     try:
         data = load_json(path.read_bytes())

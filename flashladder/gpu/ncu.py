@@ -162,7 +162,7 @@ def profile(command: Sequence[str], timeout_s: float, tool: str, log: Path | Non
 def run_ncu(
     program: Sequence[str], metrics: Sequence[str], timeout_s: float, *options: str
 ) -> tuple[list[tuple[str, dict[str, int]]], str]:
-    """`read_launches` of a program with unlocked clocks, and ncu's version; `FlashladderError`: no ncu, or it failed."""
+    """`read_launches` of a program, with unlocked clocks, and ncu's version; `FlashladderError`: no ncu, or failed."""
     if (ncu := find_ncu()) is None:
         raise FlashladderError("Nsight Compute is not installed", hint="install ncu, or put it on PATH")
     with tempfile.TemporaryDirectory() as folder:
