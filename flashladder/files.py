@@ -114,11 +114,7 @@ def utf8(data: bytes, path: Path) -> str:
 
 
 def make_folder(path: Path) -> Path:
-    """Makes `path` and the folders above it, unless they exist.
-
-    Raises `FlashladderError`: a file or a dangling link is in the way; the message names it.
-    Raises `OSError`: the folder cannot be made for another reason.
-    """
+    """Makes `path` and the folders above it; `FlashladderError` names a file that is in the way."""
     require_folder_or_nothing(path)
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -172,10 +168,7 @@ def sha256(data: bytes | str) -> str:
 
 
 def output_file(name: str, ending: str, option: str = "--out") -> Path:
-    """`name` as the path of a file that a command will write; commands check it before they start.
-
-    Raises `FlashladderError`: it has another ending, cannot be written, or is an existing file of another kind.
-    """
+    """`name` as the path of a file to write; `FlashladderError`: bad ending, not writable, or another kind there."""
     path = path_of(name)
     if not path.name.endswith(ending) or path.name == ending:
         raise FlashladderError(f"bad {option}", expected=f"a file that ends in {ending}", found=repr(name))

@@ -56,10 +56,7 @@ def read_yaml(path: Path) -> object:
 
 
 def plain(text: str) -> object:
-    """The content of YAML whose keys may be numbers, without lines.
-
-    An alias, several documents and deep nesting raise yaml.YAMLError or ValueError, as does text that is not YAML.
-    """
+    """YAML whose keys may be numbers, without lines; YAMLError or ValueError: not YAML, an alias, too deep."""
     _root(text)
     return cast("object", LOADER(text).get_single_data())
 

@@ -35,10 +35,7 @@ ONE_PROCESS = "`taskset -c 0` before the command makes it use one process"
 
 
 class Bar(tqdm):  # type: ignore[type-arg]  # it is generic in its stubs alone
-    """A progress bar on a terminal, which vanishes at its end. In a log: a line now and then, with the time left.
-
-    `unit` is a noun, such as ``case``.
-    """
+    """A progress bar on a terminal, which vanishes at its end; in a log, a line now and then with the time left."""
 
     monitor_interval = 0  # no thread
 

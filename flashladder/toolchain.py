@@ -174,10 +174,7 @@ def host_compiler() -> Path:
 
 @functools.cache
 def host_compiler_version(compiler: Path) -> str:
-    """First line of ``compiler --version``: part of every PTX key, because PTX depends on the compiler's headers.
-
-    Raises `FlashladderError`: the compiler does not run.
-    """
+    """First line of ``compiler --version``, a part of every PTX key; `FlashladderError`: it does not run."""
     try:
         done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:

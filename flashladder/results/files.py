@@ -87,11 +87,7 @@ def identity(path: Path) -> tuple[int | None, str | None, str]:
 
 
 def load_result(path: Path) -> AnyResult:
-    """Reads and validates a result file of any kind.
-
-    Raises `FlashladderError`: as `read_json`; not a result; another schema version; or in the folder of another GPU.
-    Raises `CheckFailed`: the document does not follow the schema; the message names the first wrong key.
-    """
+    """Reads a result of any kind. `FlashladderError`: no readable result of this schema; `CheckFailed`: a wrong key."""
     try:
         result = _of_file(_validated, path)
     except ValidationError as error:

@@ -161,10 +161,7 @@ def harmonic_summary(series: Sequence[tuple[Floats, Sequence[int] | None]]) -> L
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's rank correlation of two equally long sequences; equal values get the mean of their ranks.
-
-    Raises `FlashladderError`: fewer than two values, unequal lengths, or all values of one sequence equal.
-    """
+    """Spearman's rank correlation, mean ranks for ties; `FlashladderError`: unequal lengths, or one is constant."""
     if len(a) != len(b) or len(a) < 2 or len(set(a)) == 1 or len(set(b)) == 1:
         raise FlashladderError("no rank order", expected="two varying sequences of equal length", found=f"{a}, {b}")
     ranks = [[2 * sum(y < x for y in values) + sum(y == x for y in values) for x in values] for values in (a, b)]

@@ -134,10 +134,7 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Makes SIGTERM raise KeyboardInterrupt, like Ctrl-C, inside the context. Slurm and systemd send SIGTERM.
-
-    Raises `FlashladderError`: stdout was closed.
-    """
+    """Makes SIGTERM, as Slurm and systemd send, like Ctrl-C inside; `FlashladderError`: stdout was closed."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

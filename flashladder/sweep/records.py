@@ -113,10 +113,7 @@ class Records:
         return files.write_atomic(self.path(record.cell.address), packed(record.model_dump(mode="json")))
 
     def missing(self, cells: Sequence[schema.PlannedCell], *, retry: bool = False) -> list[schema.PlannedCell]:
-        """The cells without a record, in order; with `retry` also those whose record is a failure.
-
-        Raises `FlashladderError` if a record is damaged: the plan fails before the sweep measures anything.
-        """
+        """The cells without a record, in order; with `retry` also the failed ones. Raises as `read`."""
         there = self.addresses()
         failed = {cell.address: bool(self.read(cell.address).failure) for cell in cells if cell.address in there}
         return [cell for cell in cells if cell.address not in failed or (retry and failed[cell.address])]
@@ -143,10 +140,7 @@ def out_folder(text: str) -> Path:
 
 @contextmanager
 def held(folder: Path, part: tuple[int, int] | None = None) -> Iterator[None]:
-    """Locks `folder` against other sweeps inside the context; other parts (index, count) of this sweep may enter.
-
-    Raises `FlashladderError`: another sweep or the same part of it uses the folder, or the folder is not writable.
-    """
+    """Locks `folder` against other sweeps, but not other parts of this one; `FlashladderError`: in use, read-only."""
     with locked(folder / ".lock", shared=part is not None):
         if part is None:
             for left in folder.glob(f".*{SUFFIX}.*"):  # temporary files of killed sweeps

@@ -210,10 +210,7 @@ def join(
     out: Path,
     made_for: str | None,
 ) -> Document:
-    """Writes one document with the measurements of the planned cells, and returns it.
-
-    Raises `FlashladderError`: nothing was measured, or GPU models, drivers, modes, settings or torch versions differ.
-    """
+    """Writes and returns the document of all measurements; `FlashladderError`: none, or they must not be mixed."""
     if not documents:
         first = f", the first: {failures[0].kind}: {failures[0].message}" if failures else ""
         raise FlashladderError(f"none of {len(planned)} cells was measured{first}", where=out, exit_code=1)
@@ -280,10 +277,7 @@ def require_own_name(grid: Grid, out: Path) -> None:
 
 
 def finish(made: Plan, records: Records, screen: Screen, made_for: str | None = None) -> int:
-    """Packs a complete sweep, prints its table and returns 0. Raises `CheckFailed`: cells failed.
-
-    Raises `FlashladderError`: a record is damaged, or the records must not be mixed in one table.
-    """
+    """Packs a complete sweep, prints its table and returns 0. Raises as `pack`; `CheckFailed`: cells failed."""
     document = pack(made, records, made_for)
     screen.event({"event": "packed", "path": str(records.packed)})
     if not screen.as_json:

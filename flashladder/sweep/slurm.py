@@ -84,10 +84,7 @@ Command = Callable[[Sequence[str]], int]
 
 
 def parse_options(text: str) -> Options:
-    """The ``key=value`` pairs in the value of ``--slurm``, separated by commas; absent keys mean the site's defaults.
-
-    Raises `FlashladderError`: a key is unknown, repeated or has an invalid value.
-    """
+    """The ``key=value`` pairs of ``--slurm``; `FlashladderError`: an unknown, repeated or invalid one."""
     found: dict[str, Any] = {}
     for item in text.split(",") if text.strip() else []:
         key, _, value = (part.strip() for part in item.partition("="))
@@ -194,11 +191,7 @@ def require_possible(grid: Grid, options: argparse.Namespace) -> None:
 
 
 def destination(grid: Grid, wanted: Options, *, anyway: bool) -> Place:
-    """The place where the tasks measure: GPUs of the grid's model, or of the model in ``gpu=``.
-
-    Raises `FlashladderError`: the grid is made for any GPU and ``gpu=`` is missing, or it is made for another GPU than
-    ``gpu=`` and `anyway` is False.
-    """
+    """GPUs of the grid's model, or of the model in ``gpu=``; `FlashladderError`: neither is given, or they differ."""
     key = CPU if grid.mode == "emulator" else wanted.get("gpu", grid.gpu)
     tasks = tuple(Device(f"task{number}", key) for number in range(wanted.get("array", DEFAULT_TASKS)))
     if key == CPU:

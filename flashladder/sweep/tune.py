@@ -228,10 +228,7 @@ def finals_of(made: plan.Plan, document: BenchResult) -> list[Ladder]:
 
 
 def measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records) -> int:
-    """Measures the missing rungs of all ladders, packs them, and times the finals. The caller holds the folder's lock.
-
-    Raises `FlashladderError`: the run did not start or finish. Raises `CheckFailed`: candidates failed (exit code 1).
-    """
+    """Measures the missing rungs, packs them, and times the finals, in a locked folder; raises as `main`."""
     ladders, part = ladders_of(made), options.shard
     ladders = ladders[part[0] :: part[1]] if part else ladders
     climb(made, ladders, place, records, options, lines)

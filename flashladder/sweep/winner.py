@@ -189,10 +189,7 @@ def enter(configs: Mapping[int, KernelConfig], gpu: str, evidence: str) -> list[
 
 
 def edited(iteration: Iteration, config: KernelConfig, gpu: str, evidence: str) -> str:
-    """The text of an iteration's file with a new configuration for `gpu`, below a comment with its evidence.
-
-    Raises `FlashladderError`: the file has no one-line mapping for that GPU.
-    """
+    """An iteration's file with a configuration for `gpu` and its evidence; `FlashladderError`: not one line there."""
     values = iteration.family.to_knobs(iteration.parts, config)  # without those that the iteration's parts fix
     knobs = "{" + ", ".join(f"{key}: {value}" for key, value in values.items()) + "}"
     text = read_text(iteration.path)
@@ -224,10 +221,7 @@ class Candidate(NamedTuple):
 
 
 def rows_of(document: BenchResult) -> list[Candidate]:
-    """A row per candidate, by iteration and dtype: most pairs first, then fastest first. Failures are last.
-
-    Raises `FlashladderError`: the document is not from a sweep, or its GPU is not in configs/gpus.
-    """
+    """Rows by iteration and dtype: most pairs, then fastest first; failures last. `FlashladderError`: unknown GPU."""
     key = gpu_key(document.gpu.name)
     if document.sweep is None or key is None:
         raise FlashladderError("not a tuning run on a GPU of configs/gpus", found=document.gpu.name)
