@@ -106,11 +106,7 @@ class Image:
 
 @contextmanager
 def images(path: Path) -> Iterator[list[Image]]:
-    """The images of a file, in file order, while the context lasts.
-
-    Errors of the body that name no place get the path of the file.
-    Raises `FlashladderError`: no such file, no kernels in it, or a damaged archive.
-    """
+    """A file's images in order, while the context lasts; `FlashladderError` names the file: no kernels, or damaged."""
     with ExitStack() as stack:
         try:
             yield _all_images(path, stack)

@@ -96,10 +96,7 @@ def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
 
 
 def read_text(path: Path, most: int = MOST_JSON_BYTES) -> str:
-    r"""The text of a regular file, with ``\n`` as line ends and without a byte-order mark, which nvcc ignores too.
-
-    Raises `FlashladderError`: as `read_bytes`, or a byte that is not UTF-8; the message says which and where.
-    """
+    r"""The text of a regular file: ``\n`` ends lines, no byte-order mark. Raises as `read_bytes` and `utf8`."""
     text = utf8(read_bytes(path, most), path)
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 

@@ -225,9 +225,8 @@ LOG = BUILD / "nvcc.log"
 
 
 def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None) -> Path:
-    """Compiles a CUDA C++ file to PTX; the PTX file, beside the source unless `out` names it.
+    """Compiles a CUDA C++ file to PTX, beside it unless `out` names a file; with the kernels' flags but `FAST_MATH`.
 
-    The flags are those of the kernels, without ``--use_fast_math``.
     Raises `FlashladderError`: no such file, a bad `arch`, no toolchain, or nvcc refused (the line says where).
     """
     if source.suffix == ".ptx":

@@ -307,10 +307,7 @@ def make(
 
 
 def write_bundle(out: Path, machine: str, install: Mapping[str, list[str]], files: Mapping[str, bytes]) -> Path:
-    """Writes the bundle `out`, a zip that Python runs; always the same bytes for the same parts.
-
-    `install` maps a Python version to the wheels that are unpacked for it, by their path among `files`.
-    """
+    """Writes the zip `out`, always the same bytes; `install` maps Pythons to their wheels' paths among `files`."""
     whole = {**files, runner.RUNNER: Path(runner.__file__).read_bytes()}
     manifest = {
         "schema": runner.SCHEMA, "name": out.stem, "machine": machine, "install": dict(install),
@@ -388,10 +385,7 @@ def grid_here() -> str:
 
 
 def require_along(grid: Grid, came: dict[str, list[str]], *, own: bool) -> None:
-    """Raises `FlashladderError` if the bundle with the facts `came` lacks kernels of a grid or of the GPU here.
-
-    `own`: the grid is the user's file; the sweep itself checks its kernels.
-    """
+    """Raises `FlashladderError` if the bundle (`came`) lacks kernels of a grid, unless `own`, or of the GPU here."""
     hint = "where there is a checkout: invoke bundle "
     if not own and grid.name not in came["grids"]:
         known = f"one of {', '.join(came['grids'])}" if came["grids"] else "a bundle with a grid (this one has none)"

@@ -147,10 +147,7 @@ def harmonic_mean(ratios: Sequence[float]) -> float:
 
 
 def harmonic_summary(series: Sequence[tuple[Floats, Sequence[int] | None]]) -> LogSummary:
-    """Harmonic mean of the ratios of several lengths, with its bootstrap interval, in log units.
-
-    `series` holds per length the log ratios and their clusters (or None). Each length is resampled independently.
-    """
+    """Harmonic mean over lengths, each resampled alone; `series`: log ratios and clusters (or None) per length."""
     mean = harmonic_mean([math.exp(median(values)) for values, _ in series])
     draws = np.stack(
         [resampled_medians(values, clusters, seed=SEED + index) for index, (values, clusters) in enumerate(series)]

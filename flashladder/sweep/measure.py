@@ -116,7 +116,6 @@ class Session:
 
         A request with candidates is a rung of a tuning run: all are timed in one group. If a candidate's numbers are
         wrong, its series contains the reason. stderr names each candidate before its check, in case the process dies.
-
         Raises `CellFailed`: wrong numbers, an impossible time, a busy GPU, a kernel that differs from the planned one,
         or a CUDA error. For a rung, the message starts with the candidate that caused it, if known.
         """

@@ -141,10 +141,7 @@ def chosen(found: Sequence[Card], text: str) -> list[Card]:
 
 
 def fitting(found: Sequence[Card], made_for: str, *, anyway: bool) -> tuple[list[Card], str | None]:
-    """The cards that may measure a grid, all of one model, and the grid's GPU key if that is another model, else None.
-
-    Raises `FlashladderError`: the grid was made for a GPU that is not here, or the cards are of different models.
-    """
+    """The cards, of one model, that may measure a grid, and the grid's GPU if it differs; `FlashladderError`: none."""
     if not found:
         raise FlashladderError("CUDA_VISIBLE_DEVICES hides every GPU", hint="unset it, or see invoke doctor")
     fit = [card for card in found if made_for in ("any", gpu_key(card.name))]

@@ -45,10 +45,7 @@ MESSAGES = {
 
 
 class Screen:
-    """Shows events: a bar on a terminal and a line per failure, or only JSON, one line per event.
-
-    The sweep has `n_cells` cells. `n_missing` of them have no record; measuring them takes about `seconds`.
-    """
+    """Shows events: a bar and a line per failure, or one line of JSON each; `n_missing` of `n_cells` take `seconds`."""
 
     def __init__(self, made: Plan, n_cells: int, n_missing: int, seconds: float, *, as_json: bool) -> None:
         self.as_json = as_json

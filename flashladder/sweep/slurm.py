@@ -258,9 +258,8 @@ def submit_array(request: Request, tasks: int) -> str:
 def watch(request: Request, job: str, done: Callable[[], int]) -> Iterator[Mapping[str, Any]]:
     """Waits until all tasks of the array `job` have ended; `done` returns the number of cells with a record.
 
-    Yields:
-        an event per change: ``{"event": "slurm", "done": 12, "states": {"RUNNING": 2}, "waiting": [reasons]}``, or
-        ``{"event": "slurm-silent", "message": ...}`` if squeue fails.
+    Yields an event per change: ``{"event": "slurm", "done": 12, "states": {"RUNNING": 2}, "waiting": [reasons]}``, or
+    ``{"event": "slurm-silent", "message": ...}`` if squeue fails.
     """
     last: Mapping[str, Any] = {}
     poll_s, quiet, states = SHORTEST_POLL_S, 0, Counter[str]()
@@ -289,8 +288,7 @@ def measure(
 ) -> int:
     """Submits the array or finds a running one, watches it and packs the result. Each task runs the command `sweep`.
 
-    Raises `FlashladderError`: Slurm failed or refused the job, or cells are missing after all tasks have ended.
-    Raises `CheckFailed`: cells failed.
+    Raises `FlashladderError`: Slurm failed or refused the job, or cells are missing at the end. Raises as `finish`.
     """
     words = ["--grid", options.grid, "--out", str(records.folder.resolve()), "--no-build"]
     words += ["--anyway"] if options.anyway else []

@@ -228,7 +228,7 @@ def finals_of(made: plan.Plan, document: BenchResult) -> list[Ladder]:
 
 
 def measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records) -> int:
-    """Measures the missing rungs, packs them, and times the finals, in a locked folder; raises as `main`."""
+    """Measures the missing rungs, packs them, and times the finals. Raises as `flashladder.sweep.command.main`."""
     ladders, part = ladders_of(made), options.shard
     ladders = ladders[part[0] :: part[1]] if part else ladders
     climb(made, ladders, place, records, options, lines)
@@ -316,8 +316,7 @@ def pack(
 ) -> BenchResult:
     """Writes and returns the document of complete ladders. Failed candidates are listed, without samples.
 
-    Rungs and finals have separate documents: samples that chose a configuration must not judge it, too.
-    Raises `FlashladderError`: nothing was measured, or GPU models, drivers or versions of torch differ.
+    Rungs and finals have separate documents: samples that chose a configuration must not judge it. Raises as `join`.
     """
     failures = [failure for ladder in ladders for failure in ladder.failures]
     failed = {failure.address for failure in failures}

@@ -57,10 +57,7 @@ def present_of(document: BenchResult, number: int) -> KernelConfig | None:
 
 
 def ranked(document: BenchResult, number: int) -> dict[str, list[KernelConfig]]:
-    """The candidates of an iteration per dtype and for `BOTH`, by their rungs: most pairs first, then fastest first.
-
-    A candidate that was dropped early has too few pairs for a valid interval. So it ranks behind all that were not.
-    """
+    """An iteration's candidates per dtype and for `BOTH`: most pairs first, so dropped ones last, then fastest."""
     by_dtype: dict[str, dict[KernelConfig, Summary]] = {}  # the fp16 configurations
     for summary in document.summaries:
         kernel = document.kernels.get(summary.kernel)
@@ -166,10 +163,9 @@ def documents(path: Path) -> tuple[BenchResult, BenchResult]:
 
 
 def enter(configs: Mapping[int, KernelConfig], gpu: str, evidence: str) -> list[Path]:
-    """Writes configurations for one GPU into the iterations' files, all or none; returns the changed files.
+    """Enters fp16 `configs` by iteration number, for the key `gpu`, all or none; returns the changed files.
 
-    `configs` contains fp16 configurations by iteration number. `gpu` is the key of the GPU in the files. The comment
-    above each configuration contains `evidence`, the source of the configurations.
+    The comment above each configuration contains `evidence`, the source of the configurations.
     Raises `FlashladderError`: a file has an unexpected layout, or an edit would change other configurations, too.
     """
     before = load_all(ITERATIONS)
