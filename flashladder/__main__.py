@@ -14,11 +14,7 @@ from flashladder.paths import ROOT
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs a task of the checkout and exits with its code.
-
-    Raises:
-        SystemExit: always.
-    """
+    """Runs a task of the checkout and exits with its code. Raises `SystemExit`: always."""
     words = sys.argv[1:] if argv is None else argv
     with one_line_errors():
         from flashladder import program

@@ -178,6 +178,12 @@ def some_seconds(text: str) -> float:
     return found
 
 
+def module_parser(name: str, description: str, example: str = "") -> Parser:
+    """The parser of ``python -m flashladder.NAME``; `example` are arguments to show in its help."""
+    program = f"python -m flashladder.{name}"
+    return Parser(prog=program, description=description, epilog=f"example: {program} {example}".rstrip())
+
+
 def program_of(task: str) -> str:
     """How the user called a command: ``invoke sweep``, or ``python -m flashladder.sweep``."""
     called = Path(sys.argv[0]).stem
@@ -191,6 +197,7 @@ def add_numbers(parser: argparse.ArgumentParser) -> None:
 
 
 def require_numbers(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Exits with 2 unless the user gave either numbers or ``--all``."""
+    """Exits with 2 unless the user gave either numbers or ``--all``, which stands for all numbers."""
     if bool(options.numbers) == options.all:
         parser.error("give iterations, or --all")
+    options.numbers = options.numbers or list(range(1, last_iteration() + 1))

@@ -106,13 +106,7 @@ class Image:
 
 @contextmanager
 def images(path: Path) -> Iterator[list[Image]]:
-    """The images of a file, in file order, while the context lasts.
-
-    Errors of the body that name no place get the path of the file.
-
-    Raises:
-        FlashladderError: no such file, no kernels in it, or a damaged archive.
-    """
+    """A file's images in order, while the context lasts; `FlashladderError` names the file: no kernels, or damaged."""
     with ExitStack() as stack:
         try:
             yield _all_images(path, stack)
@@ -182,10 +176,7 @@ def _of_file(stream: IO[bytes], name: str, stack: ExitStack) -> Iterator[Image]:
 
 
 def entries(data: Data, place: str = "") -> Iterator[Image]:
-    """Every PTX and cubin of every fatbin in a file, at any offset.
-
-    Bytes that only look like a fatbin are skipped: their header or first entry is inconsistent.
-    """
+    """PTX and cubins of every fatbin in a file, at any offset; skips bytes that only look like a fatbin's header."""
     at = data.find(MAGIC)
     while at >= 0:
         end = 0
@@ -463,11 +454,7 @@ def with_facts(kernels: Iterable[Kernel]) -> list[Kernel]:
 
 
 def chosen(kernels: Sequence[Kernel], wanted: str) -> list[Kernel]:
-    """The kernels whose whole name is `wanted`, else those that have it as a part; all if it is empty.
-
-    Raises:
-        FlashladderError: there is none.
-    """
+    """Kernels named `wanted`, else those with it as a part; all if empty. `FlashladderError`: there is none."""
     part = _without_blanks(wanted)
     found = [one for one in kernels if not part or one.matches(part)]
     if not found:

@@ -31,10 +31,7 @@ def terminal_width() -> int:
 
 
 def hanging(head: str, text: str) -> str:
-    """Puts `text` after `head` and wraps it between words for the terminal.
-
-    Further lines are indented by the width of `head` and two columns; without a head they are not indented.
-    """
+    """Puts `text` after `head`, wrapped for the terminal; further lines are indented two columns more than `head`."""
     width, indent = terminal_width(), " " * (len(head) + 2) if head else ""
     if len(head) + len(text) <= width:
         return head + text
@@ -101,11 +98,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 
 
 def csv_records(lines: Iterable[str]) -> list[dict[str, str]]:
-    """The rows of a CSV below its header line; each row maps column names to cells.
-
-    Raises:
-        ValueError: there is no header, a row has more or fewer cells than the header, or the CSV is malformed.
-    """
+    """The rows of a CSV by its header's names; `ValueError`: no header, unequal numbers of cells, or malformed."""
     reader = csv.reader(lines)
     try:
         header = next(reader, [])

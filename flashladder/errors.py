@@ -63,10 +63,7 @@ def _shown(fact: object) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with each character that a terminal would obey or cannot show as an escape, as ``repr`` writes it.
-
-    Such are control characters, marks that change the writing direction, and bytes of a file name that are not UTF-8.
-    """
+    """`text` with escapes, as of ``repr``, for what a terminal obeys or cannot show (also bytes that are not UTF-8)."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 

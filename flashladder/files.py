@@ -43,10 +43,7 @@ def last_iteration(folder: Path = ITERATIONS) -> int:
 
 
 def relative(path: Path) -> str:
-    """`path` relative to the checkout's root; a file of an installed package relative to the package's parent.
-
-    A link keeps its own name.
-    """
+    """`path` relative to the checkout, or to an installed package's parent; a link keeps its own name."""
     try:
         found = path.parent.resolve() / path.name
     except (OSError, RuntimeError, ValueError):  # links in a circle, or a name that no file can have
@@ -78,11 +75,7 @@ def unreadable(path: Path, error: OSError) -> FlashladderError:
 
 
 def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
-    """The content of a regular file.
-
-    Raises:
-        FlashladderError: no such file, something else than a file, or more than `most` bytes.
-    """
+    """The content of a regular file of at most `most` bytes; `FlashladderError`: it is not one."""
 
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NONBLOCK)  # a FIFO without a writer would block
@@ -103,21 +96,13 @@ def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
 
 
 def read_text(path: Path, most: int = MOST_JSON_BYTES) -> str:
-    r"""The text of a regular file, with ``\n`` as line ends and without a byte-order mark, which nvcc ignores too.
-
-    Raises:
-        FlashladderError: as `read_bytes`, or a byte that is not UTF-8; the message says which and where.
-    """
+    r"""The text of a regular file: ``\n`` ends lines, no byte-order mark. Raises as `read_bytes` and `utf8`."""
     text = utf8(read_bytes(path, most), path)
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def utf8(data: bytes, path: Path) -> str:
-    """`data` of the file `path` as unchanged text.
-
-    Raises:
-        FlashladderError: a byte that is not UTF-8; the message says which and where.
-    """
+    """`data` of the file `path` as text; `FlashladderError` names the first byte that is not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -126,12 +111,7 @@ def utf8(data: bytes, path: Path) -> str:
 
 
 def make_folder(path: Path) -> Path:
-    """Makes `path` and the folders above it, unless they exist.
-
-    Raises:
-        FlashladderError: a file or a dangling link is in the way; the message names it.
-        OSError: the folder cannot be made for another reason.
-    """
+    """Makes `path` and the folders above it; `FlashladderError` names a file that is in the way."""
     require_folder_or_nothing(path)
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -185,11 +165,7 @@ def sha256(data: bytes | str) -> str:
 
 
 def output_file(name: str, ending: str, option: str = "--out") -> Path:
-    """`name` as the path of a file that a command will write; commands check it before they start.
-
-    Raises:
-        FlashladderError: it has another ending, cannot be written, or is an existing file of another kind.
-    """
+    """`name` as the path of a file to write; `FlashladderError`: bad ending, not writable, or another kind there."""
     path = path_of(name)
     if not path.name.endswith(ending) or path.name == ending:
         raise FlashladderError(f"bad {option}", expected=f"a file that ends in {ending}", found=repr(name))
@@ -206,11 +182,7 @@ def output_file(name: str, ending: str, option: str = "--out") -> Path:
 
 
 def write_atomic(path: Path, data: bytes | str) -> Path:
-    """Writes `data` beside `path` and renames it, so that a reader never sees half a file.
-
-    Raises:
-        FlashladderError: the disk is full, the folder is not writable, or `path` is not a regular file.
-    """
+    """Writes `data` beside `path`, then renames it: no reader sees half a file. `FlashladderError`: it cannot."""
     require_file_or_nothing(path)
     raw = data.encode() if isinstance(data, str) else data
     try:
@@ -236,12 +208,7 @@ def dump_json(value: object) -> str:
 
 
 def unpacked(raw: bytes) -> bytes:
-    """The content of a gzip file.
-
-    Raises:
-        ValueError: it is damaged, or holds more than `MOST_JSON_BYTES`.
-        OSError: it is no gzip file.
-    """
+    """The content of a gzip file; `ValueError`: damaged or above `MOST_JSON_BYTES`; `OSError`: no gzip file."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
             data = stream.read(MOST_JSON_BYTES + 1)
@@ -255,9 +222,8 @@ def unpacked(raw: bytes) -> bytes:
 def load_json(raw: bytes) -> Any:
     """The document in `raw`, which must be UTF-8. Accepts NaN: the models reject it and name its key.
 
-    Raises:
-        ValueError: empty, not JSON, not UTF-8, a byte order mark, a key twice in one object, an integer that is too
-            long, half of a surrogate pair, or nested too deep.
+    Raises `ValueError`: empty, not JSON, not UTF-8, a byte order mark, a key twice in one object, an integer that is
+    too long, half of a surrogate pair, or nested too deep.
     """
     if raw.startswith(BOM):
         raise ValueError("it begins with a byte order mark")

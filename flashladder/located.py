@@ -49,18 +49,14 @@ def yaml_files(folder: Path) -> list[Path]:
 def read_yaml(path: Path) -> object:
     """The content of one YAML file; None when it is empty.
 
-    Raises:
-        FlashladderError: as `flashladder.files.read_text`; not YAML, nested too deep, a duplicate key, an alias, a tag,
-            or a value that YAML 1.1 and 1.2 read differently.
+    Raises `FlashladderError`: as `flashladder.files.read_text`; not YAML, nested too deep, a duplicate key, an alias, a
+    tag, or a value that YAML 1.1 and 1.2 read differently.
     """
     return _read(Path(path))[0]
 
 
 def plain(text: str) -> object:
-    """The content of YAML whose keys may be numbers, without lines.
-
-    An alias, several documents and deep nesting raise yaml.YAMLError or ValueError, as does text that is not YAML.
-    """
+    """YAML whose keys may be numbers, without lines; YAMLError or ValueError: not YAML, an alias, too deep."""
     _root(text)
     return cast("object", LOADER(text).get_single_data())
 

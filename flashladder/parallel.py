@@ -14,7 +14,6 @@ import gc
 import io
 import multiprocessing
 from multiprocessing import resource_tracker
-from multiprocessing.process import BaseProcess
 import os
 import signal
 import sys
@@ -36,10 +35,7 @@ ONE_PROCESS = "`taskset -c 0` before the command makes it use one process"
 
 
 class Bar(tqdm):  # type: ignore[type-arg]  # it is generic in its stubs alone
-    """A progress bar on a terminal, which vanishes at its end. In a log: a line now and then, with the time left.
-
-    `unit` is a noun, such as ``case``.
-    """
+    """A progress bar on a terminal, which vanishes at its end; in a log, a line now and then with the time left."""
 
     monitor_interval = 0  # no thread
 
@@ -76,13 +72,12 @@ def _start_worker() -> None:
     """Prepares a worker process: it ends when its parent ends or is killed, and collects garbage less often."""
     tune_gc()
     if parent := multiprocessing.parent_process():
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
+        def end_with_parent() -> None:  # this process holds both ends of its work's pipe, so it would wait forever
+            parent.join()
+            os._exit(1)
 
-def _end_with(parent: BaseProcess) -> None:
-    """Ends this process with its parent. It holds both ends of its work's pipe, so it would wait forever."""
-    parent.join()
-    os._exit(1)
+        threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def over(
@@ -94,21 +89,13 @@ def over(
 ) -> list[Answer]:
     """``[function(item) for item in items]``, with a progress bar on a terminal. Errors and Ctrl-C end all processes.
 
-    Args:
-        function: a module's top-level function, so that other processes can import it.
-        items: items that can be pickled; the answers, too.
-        what: the bar's title.
-        tell: gets each answer, in order, as soon as it is known.
-        stop: an event that stops the work like Ctrl-C, for a caller in another thread than the main one.
-
-    Raises:
-        FlashladderError: `function` raised it (the first item's error, in order), or a process was killed.
+    `function` is a module's top-level function, so that other processes can import it. Items and answers can be
+    pickled. `what` is the bar's title. `tell` gets each answer, in order, as soon as it is known. `stop` is an event
+    that stops the work like Ctrl-C, for a caller in another thread than the main one.
+    Raises `FlashladderError`: `function` raised it (the first item's error, in order), or a process was killed.
     """
     found = list[Answer]()
-    with (
-        Bar(total=len(items), desc=what) as bar,
-        closing(_answers(function, items, what, stop)) as answers,
-    ):
+    with Bar(total=len(items), desc=what) as bar, closing(_answers(function, items, what, stop)) as answers:
         for answer in answers:
             bar.update()
             tell(answer)

@@ -52,11 +52,7 @@ class LineParser(Parser):
     """Reads a command line word by word with invoke's `ParseMachine`, and translates its errors."""
 
     def parse_argv(self, argv: list[str]) -> ParseResult:
-        """The tasks of a command line with their options; ``--name=value`` is two words, ``-abc`` is three.
-
-        Raises:
-            UsageError: the command line has an error.
-        """
+        """The tasks of a command line; ``--name=value`` is two words, ``-abc`` three. `UsageError`: a mistake."""
         machine = ParseMachine(self.initial, self.contexts, self.ignore_unknown)  # type: ignore[arg-type]  # None is fine
         end = argv.index("--") if "--" in argv else len(argv)
         words = deque(argv[:end])

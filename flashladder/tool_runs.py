@@ -150,10 +150,7 @@ def _is_full(folder: Path) -> bool:
 
 
 def _part(folder: Path, context: str) -> str | None:
-    """The part of a kernel that breaks a contract (kernels/ampere/contracts.cuh), if that is the first error.
-
-    nvcc prints an alias; the translation unit says which part it stands for.
-    """
+    """The part of a kernel behind the alias in nvcc's first error, if that is a broken contract (contracts.cuh)."""
     match = _PART.search(context.partition("error:")[0])
     if match is None:
         return None

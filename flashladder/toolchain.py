@@ -44,23 +44,19 @@ class Flags(BaseModel):
 
 
 class Pins(BaseModel):
-    """``configs/toolchain.yaml`` as data: exact versions, architectures and flags (without -arch, -I, -ccbin).
-
-    `arches` are those of GPUs; machine code for one of `own_arches` (sm_90a) runs on that GPU only and has its own PTX.
-    `others` maps the other CUDA versions that a build can use to the packages that differ from the pinned ones.
-    """
+    """``configs/toolchain.yaml`` as data: exact versions, architectures and flags (without -arch, -I, -ccbin)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cuda: str
     packages: dict[str, str]
     torch: str
-    arches: tuple[str, ...]
-    own_arches: tuple[str, ...]
+    arches: tuple[str, ...]  # of GPUs
+    own_arches: tuple[str, ...]  # such as sm_90a: machine code that runs on that GPU only and has its own PTX
     ptx_arch: str
     nvcc_flags: Flags
     ptxas_flags: Flags
-    others: dict[str, dict[str, str]] = {}
+    others: dict[str, dict[str, str]] = {}  # other CUDA versions to the packages that differ from the pinned ones
 
     def flags(self, tool: str, *, debug: bool) -> tuple[str, ...]:
         """The flags of `tool` ("nvcc" or "ptxas") for a release or a debug build."""
@@ -114,9 +110,7 @@ def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
 
     `folder` holds the compiler of another CUDA version, `cuda` (`flashladder.build.wheel`). The tools that only read or
     pack machine code stay the environment's, so that only the compiler differs.
-
-    Raises:
-        FlashladderError: a wheel is missing, has another version, or lacks one of its programs.
+    Raises `FlashladderError`: a wheel is missing, has another version, or lacks one of its programs.
     """
     pins = load_pins()
     _require_versions(pins.packages, {name: _installed(name) for name in pins.packages})
@@ -167,30 +161,20 @@ def _require_files(pins: Pins, root: Path, names: Sequence[str]) -> None:
 
 
 def host_compiler() -> Path:
-    """The C++ compiler that nvcc preprocesses with: $CXX, else the first of g++, c++, clang++ on PATH.
-
-    Raises:
-        FlashladderError: there is none, or $CXX does not name a program.
-    """
+    """The C++ compiler for nvcc: $CXX, else the first of `HOST_COMPILERS` on PATH; `FlashladderError`: none."""
     wanted = os.environ.get("CXX", "").strip()
-    found = next(filter(None, map(shutil.which, [wanted] if wanted else HOST_COMPILERS)), None)
-    if found:
+    if found := next(filter(None, map(shutil.which, [wanted] if wanted else HOST_COMPILERS)), None):
         return Path(found)
-    raise FlashladderError(
-        "CXX does not name a C++ compiler" if wanted else "no C++ compiler found, and nvcc needs one to preprocess",
-        expected="one program without arguments" if wanted else f"one of {', '.join(HOST_COMPILERS)} on PATH, or CXX",
-        found=wanted or None,
-        hint=INSTALL_HOST_COMPILER,
-    )
+    what, expected = "CXX does not name a C++ compiler", "one program without arguments"
+    if not wanted:
+        what = "no C++ compiler found, and nvcc needs one to preprocess"
+        expected = f"one of {', '.join(HOST_COMPILERS)} on PATH, or CXX"
+    raise FlashladderError(what, expected=expected, found=wanted or None, hint=INSTALL_HOST_COMPILER)
 
 
 @functools.cache
 def host_compiler_version(compiler: Path) -> str:
-    """First line of ``compiler --version``: part of every PTX key, because PTX depends on the compiler's headers.
-
-    Raises:
-        FlashladderError: the compiler does not run.
-    """
+    """First line of ``compiler --version``, a part of every PTX key; `FlashladderError`: it does not run."""
     try:
         done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -241,12 +225,9 @@ LOG = BUILD / "nvcc.log"
 
 
 def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None) -> Path:
-    """Compiles a CUDA C++ file to PTX; the PTX file, beside the source unless `out` names it.
+    """Compiles a CUDA C++ file to PTX, beside it unless `out` names a file; with the kernels' flags but `FAST_MATH`.
 
-    The flags are those of the kernels, without ``--use_fast_math``.
-
-    Raises:
-        FlashladderError: no such file, a bad `arch`, no toolchain, or nvcc refused (the line says where).
+    Raises `FlashladderError`: no such file, a bad `arch`, no toolchain, or nvcc refused (the line says where).
     """
     if source.suffix == ".ptx":
         hint = f"run it with `ptxemu {as_word(source)}`"

@@ -36,7 +36,7 @@ from flashladder.build.library import torch_version
 from flashladder.build.store import TOOLS_FILE
 from flashladder.build.wheel import EPOCH_SECONDS, run, zipped
 from flashladder.bundle import runner
-from flashladder.columns import told_on_terminal
+from flashladder.columns import grouped, told_on_terminal
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors, require_checkout
 from flashladder.files import (
     dump_json,
@@ -116,11 +116,7 @@ What it is made of, with licences: sbom.cdx.json.
 def bundle(
     *, arch: str = "", python: str = "", iterations: str = "", grid: str = "", platform: str = "", out: str = ""
 ) -> None:
-    """Builds and fetches what is missing, and writes the bundle; the options are those of ``invoke bundle``.
-
-    Raises:
-        FlashladderError: a bad option, or the bundle could not be made.
-    """
+    """Builds, fetches and writes what ``invoke bundle`` asks for; `FlashladderError`: a bad option, or it failed."""
     require_checkout("bundle")
     named = words(iterations, "[0-9]{1,3}", "--iterations takes numbers, commas between")
     numbers = [load_iteration(int(word)).number for word in named] or [one.number for one in load_all()]
@@ -177,16 +173,14 @@ def collect(numbers: Sequence[int], grids: Sequence[Grid], arches: Sequence[str]
     ladder = [load_description(str(number)) for number in numbers]
     own = {(one.description, "", config.short_form()) for one in ladder for config in select_configs(one, KEY)}
     more = {kernel for grid in grids if grid.mode != "emulator" for kernel in kernels_of(grid)}
-    by_wheel: dict[tuple[str, str], set[str]] = {}
-    for subject, cuda, config in sorted(own | more):
-        by_wheel.setdefault((subject, cuda), set()).add(config)
+    by_wheel = grouped(sorted(own | more), lambda kernel: kernel[:2])
     wheels, built = list[Path](), set[Kernel]()
     order = sorted(by_wheel, key=lambda one: parse_subject(*one).package)
     for subject, cuda in Bar(order, desc="bundle", unit="wheel"):
         iteration = load_description(subject)
         serving = iteration.family.targets.serving
         if fit := dict.fromkeys(code for arch in arches if (code := serving(arch))):
-            key = place.covering_key(subject, by_wheel[subject, cuda])
+            key = place.covering_key(subject, {config for *_, config in by_wheel[subject, cuda]})
             wheels.append(build_iteration(subject, ",".join(fit), key, install=False, cuda=cuda).wheel)
             built |= {(subject, cuda, config.short_form()) for config in select_configs(iteration, key)}
     if not wheels:
@@ -265,9 +259,7 @@ def own_wheels(out: Path) -> list[Path]:
     """Builds the wheels of flashladder and ptxemu into a folder that exists: the same bytes for the same files.
 
     It builds a copy of the checkout, because setuptools leaves folders beside its sources and reads old ones.
-
-    Raises:
-        FlashladderError: this is no checkout, or the build failed.
+    Raises `FlashladderError`: this is no checkout, or the build failed.
     """
     require_checkout("the pipeline's wheel")
     no_files = shutil.ignore_patterns("__pycache__", ".*", "*.egg-info", "*.so")
@@ -315,10 +307,7 @@ def make(
 
 
 def write_bundle(out: Path, machine: str, install: Mapping[str, list[str]], files: Mapping[str, bytes]) -> Path:
-    """Writes the bundle `out`, a zip that Python runs; always the same bytes for the same parts.
-
-    `install` maps a Python version to the wheels that are unpacked for it, by their path among `files`.
-    """
+    """Writes the zip `out`, always the same bytes; `install` maps Pythons to their wheels' paths among `files`."""
     whole = {**files, runner.RUNNER: Path(runner.__file__).read_bytes()}
     manifest = {
         "schema": runner.SCHEMA, "name": out.stem, "machine": machine, "install": dict(install),
@@ -376,11 +365,7 @@ def _described(wheel: bytes) -> tuple[str, str, str | None, str]:
 
 
 def facts(build: Path = BUILD) -> dict[str, list[str]]:
-    """The facts of the unpacked bundle: lists ``arches``, ``grids``, ``iterations``, and ``name``, a list of one.
-
-    Raises:
-        FlashladderError: this is no unpacked bundle.
-    """
+    """Lists of the unpacked bundle: ``name`` (one), ``arches``, ``grids``, ``iterations``; `FlashladderError`: none."""
     path = build / FACTS
     try:
         data = load_json(path.read_bytes())
@@ -400,10 +385,7 @@ def grid_here() -> str:
 
 
 def require_along(grid: Grid, came: dict[str, list[str]], *, own: bool) -> None:
-    """Raises `FlashladderError` if the bundle with the facts `came` lacks kernels of a grid or of the GPU here.
-
-    `own`: the grid is the user's file; the sweep itself checks its kernels.
-    """
+    """Raises `FlashladderError` if the bundle (`came`) lacks kernels of a grid, unless `own`, or of the GPU here."""
     hint = "where there is a checkout: invoke bundle "
     if not own and grid.name not in came["grids"]:
         known = f"one of {', '.join(came['grids'])}" if came["grids"] else "a bundle with a grid (this one has none)"
@@ -419,12 +401,7 @@ def require_along(grid: Grid, came: dict[str, list[str]], *, own: bool) -> None:
 
 
 def sweep(words: Sequence[str]) -> int:
-    """Measures, and copies the document to the folder ``--out``, also if cells failed; the sweep's exit code.
-
-    Raises:
-        FlashladderError: the sweep could not run.
-        CheckFailed: cells failed.
-    """
+    """Measures, and copies the document to ``--out``, also if cells failed (`CheckFailed`); returns 0."""
     parser = Parser(
         prog="BUNDLE.pyz sweep",
         description="Measures a grid and packs what was measured into one file; other options are those of "

@@ -81,12 +81,7 @@ def unpack_wheel(data: bytes, site: Path) -> None:
 
 
 def unpacked(archive: Path, into: Path, version: tuple[int, int], machine: str) -> Path:
-    """Unpacks a bundle into a folder below `into`, unless that is done: packages, builds, and the program to start.
-
-    Raises:
-        Refused: the bundle is damaged, or made for another machine or Python.
-        OSError: it cannot be read, or nothing can be written there.
-    """
+    """Unpacks a bundle below `into`, unless done. `Refused`: damaged, or for another machine. `OSError`: no access."""
     with zipfile.ZipFile(archive) as opened:
         manifest = checked(opened)
         digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

@@ -43,10 +43,7 @@ def form_factor(name: str) -> str | None:
 
 
 class Telemetry:
-    """One GPU seen through NVML: the `pynvml` module, or a stand-in, and the device's handle.
-
-    Samples count seconds of `clock` since this object was made.
-    """
+    """One GPU seen through NVML, `pynvml` or a stand-in; samples count seconds of `clock` since it was made."""
 
     def __init__(self, nvml: Any, handle: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._nvml, self._handle = nvml, handle

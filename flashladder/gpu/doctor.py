@@ -54,11 +54,7 @@ def torch_build() -> TorchBuild | None:
 
 
 def require_gpu(instead: str = "") -> None:
-    """Refuses a machine without a GPU, its driver or a CUDA build of torch, before torch is imported.
-
-    Raises:
-        FlashladderError: one is missing; the hint says what to install, or what to do `instead` (empty: emulate).
-    """
+    """Refuses a machine without GPU or CUDA torch; the hint says what to install, or what to do `instead`."""
     instead = instead or EMULATOR
     if not n_gpus():
         expected, hint = "an NVIDIA GPU with its driver", f"{instead}; beside a GPU, {CUDA_TORCH}"
@@ -101,11 +97,7 @@ class Finding:
 
 @contextmanager
 def nvml() -> Iterator[Any]:
-    """The module `pynvml`, initialised.
-
-    Raises:
-        FlashladderError: the binding or the driver is missing, or NVML refused a question inside the block.
-    """
+    """The initialised module `pynvml`; `FlashladderError`: no binding, no driver, or NVML refused a question inside."""
     try:
         import pynvml
     except ModuleNotFoundError as error:

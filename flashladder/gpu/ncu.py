@@ -22,7 +22,7 @@ import tempfile
 
 from pydantic import TypeAdapter
 
-from flashladder.arguments import OUT, Parser, add_numbers, output_result, require_numbers, seconds
+from flashladder.arguments import OUT, add_numbers, module_parser, output_result, require_numbers, seconds
 from flashladder.build.wheel import chosen_configs, load_installed
 from flashladder.cases.inputs import Case, make_tensors
 from flashladder.columns import csv_records, csv_text
@@ -32,7 +32,6 @@ from flashladder.files import read_text, relative, write_atomic
 from flashladder.gpu.device import open_device, origin, run_bounded
 from flashladder.gpu.doctor import find_ncu
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import load_all
 from flashladder.names import CONFLICTS, KERNEL, LDSM, PUBLISHED_GPU, REGISTERS, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.paths import RESULTS
 from flashladder.problem import Problem
@@ -56,16 +55,13 @@ Counters = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Launches:
-    """The kernels to launch on one shape, in order of iterations, then configurations.
-
-    `rare`: also on the shapes where a kernel's control flow differs (few tiles, divergent warps).
-    """
+    """The kernels to launch on one shape, in order of iterations, then configurations."""
 
     numbers: tuple[int, ...]
     configs: tuple[str, ...]
     dtypes: tuple[str, ...]
     shape: Problem
-    rare: bool = False
+    rare: bool = False  # also on the shapes where a kernel's control flow differs (few tiles, divergent warps)
 
     def command(self) -> list[str]:
         """The command line that launches them in a new process."""
@@ -121,11 +117,7 @@ def read_peer(path: Path = PEER) -> dict[int, dict[str, int]]:
 
 
 def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str, int]]]:
-    """Kernel name and counters of each launch, in order, from ncu's CSV; skips messages around the table.
-
-    Raises:
-        FlashladderError: the driver refuses counters, or a metric is missing or not a number.
-    """
+    """Each launch's kernel and counters from ncu's CSV; `FlashladderError`: refused, or a metric is missing or bad."""
     if REFUSED in text:
         what = f"the driver refuses hardware counters ({REFUSED}): this is a 'GPU without counters'"
         raise FlashladderError(what, hint="invoke doctor says how to open them")
@@ -156,11 +148,7 @@ def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str
 
 
 def profile(command: Sequence[str], timeout_s: float, tool: str, log: Path | None = None) -> str:
-    """Runs a profiler and returns the text of `log`; `read_launches` reports refused counters.
-
-    Raises:
-        FlashladderError: it failed, or did not end in time.
-    """
+    """Runs a profiler and returns the text of `log`; `FlashladderError`: it failed, or did not end in time."""
     code, output = run_bounded(command, timeout_s)
     text = log.read_text(encoding="utf-8", errors="replace") if log and log.is_file() else ""
     if code is None:
@@ -174,11 +162,7 @@ def profile(command: Sequence[str], timeout_s: float, tool: str, log: Path | Non
 def run_ncu(
     program: Sequence[str], metrics: Sequence[str], timeout_s: float, *options: str
 ) -> tuple[list[tuple[str, dict[str, int]]], str]:
-    """Runs Nsight Compute over a program without locking clocks; returns `read_launches` and ncu's version line.
-
-    Raises:
-        FlashladderError: ncu is missing, was refused counters, failed, or did not measure a metric.
-    """
+    """`read_launches` of a program, with unlocked clocks, and ncu's version; `FlashladderError`: no ncu, or failed."""
     if (ncu := find_ncu()) is None:
         raise FlashladderError("Nsight Compute is not installed", hint="install ncu, or put it on PATH")
     with tempfile.TemporaryDirectory() as folder:
@@ -254,11 +238,8 @@ def table(counters: Mapping[str, Counters]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Reads, prints and compares the counters; raises `CheckFailed` (exit code 1) for a difference."""
-    parser = Parser(
-        prog="python -m flashladder.gpu.ncu",
-        description="Reads hardware counters with ncu and compares them with the published kernels'.",
-        epilog="example: python -m flashladder.gpu.ncu 7 8",
-    )
+    description = "Reads hardware counters with ncu and compares them with the published kernels'."
+    parser = module_parser("gpu.ncu", description, "7 8")
     add_numbers(parser)
     parser.add_argument("--out", type=output_result, help=f"{OUT}; a CSV goes beside it")
     parser.add_argument("--timeout", type=seconds, default=300.0, help="seconds that ncu may take")
@@ -268,9 +249,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{launch(SPEC.validate_json(options.launch))} launches")
         return 0
     require_numbers(parser, options)
-    numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
     peer, device = read_peer(), open_device()
-    launches = Launches(tuple(numbers), CONFIGS, ("fp16",), SHAPE)
+    launches = Launches(tuple(options.numbers), CONFIGS, ("fp16",), SHAPE)
     counters, version = read_counters(launches, sorted(next(iter(peer.values()))), options.timeout)
     kernels = launches.identities(device.gpu.arch)
     result = CounterResult(**origin(device), kernels=kernels, shape=SHAPE, ncu=version, counters=counters)

@@ -16,12 +16,11 @@ from pathlib import Path
 import re
 import time
 
-from flashladder.arguments import CONFIGS, OUT, Parser, add_numbers, output_result, require_numbers, seconds
+from flashladder.arguments import CONFIGS, OUT, add_numbers, module_parser, output_result, require_numbers, seconds
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu.device import open_device, origin, run_bounded
 from flashladder.gpu.doctor import find_tool
 from flashladder.gpu.ncu import Launches
-from flashladder.ladder.iteration import load_all
 from flashladder.names import DTYPES, PUBLISHED_GPU
 from flashladder.problem import Problem
 from flashladder.results.files import write_result
@@ -53,11 +52,8 @@ def run_tool(sanitizer: Path, tool: str, launches: Launches, timeout_s: float) -
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the tools; raises `CheckFailed` (exit code 1) if one is not clean."""
-    parser = Parser(
-        prog="python -m flashladder.gpu.sanitize",
-        description="Runs compute-sanitizer over kernels at a small shape, both dtypes.",
-        epilog="example: python -m flashladder.gpu.sanitize 7 --tools racecheck",
-    )
+    description = "Runs compute-sanitizer over kernels at a small shape, both dtypes."
+    parser = module_parser("gpu.sanitize", description, "7 --tools racecheck")
     add_numbers(parser)
     parser.add_argument("--configs", nargs="+", metavar="KEY", default=[PUBLISHED_GPU], help=CONFIGS)
     parser.add_argument("--out", type=output_result, help=OUT)
@@ -65,12 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--timeout", type=seconds, default=240.0, help="seconds that one tool may take")
     options = parser.parse_args(argv)
     require_numbers(parser, options)
-    numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
     sanitizer = find_tool("compute-sanitizer", "/usr/local/cuda*/bin")
     if sanitizer is None:
         raise FlashladderError("compute-sanitizer is not installed", hint="it comes with the CUDA toolkit")
     device = open_device()
-    launches = Launches(tuple(numbers), tuple(options.configs), DTYPES, SHAPE, rare=True)
+    launches = Launches(tuple(options.numbers), tuple(options.configs), DTYPES, SHAPE, rare=True)
     findings = []
     for tool in options.tools:
         findings.append(run_tool(sanitizer, tool, launches, options.timeout))

@@ -208,9 +208,7 @@ def derive(result: BenchResult) -> BenchResult:
     """The same result with dropped blocks, summaries, means and floors derived from its raw samples.
 
     In a sweep the A/A series is a cell of its own. A document without that cell has no summaries in that dtype.
-
-    Raises:
-        FlashladderError: there is no A/A series, and the result is not of a sweep.
+    Raises `FlashladderError`: there is no A/A series, and the result is not of a sweep.
     """
     visit = -(-result.settings.pairs // result.settings.blocks)
     groups = tuple(

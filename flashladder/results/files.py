@@ -76,10 +76,7 @@ def read_json(path: Path) -> Any:
 
 
 def identity(path: Path) -> tuple[int | None, str | None, str]:
-    """Schema version of a JSON document (None: it is no result), the digest it holds, and the digest of its content.
-
-    Errors: as `read_json`.
-    """
+    """Schema version (None: no result), stored digest and computed digest of a document; errors as `read_json`."""
     document = _of_file(_last_document, path)
     version, kind = (document.get(key) if isinstance(document, dict) else None for key in (VERSION, "kind"))
     # Committed predictions and counters have their own versions. A compressed file without a kind is a damaged result.
@@ -90,12 +87,7 @@ def identity(path: Path) -> tuple[int | None, str | None, str]:
 
 
 def load_result(path: Path) -> AnyResult:
-    """Reads and validates a result file of any kind.
-
-    Raises:
-        FlashladderError: as `read_json`; not a result; another schema version; or in the folder of another GPU.
-        CheckFailed: the document does not follow the schema; the message names the first wrong key.
-    """
+    """Reads a result of any kind. `FlashladderError`: no readable result of this schema; `CheckFailed`: a wrong key."""
     try:
         result = _of_file(_validated, path)
     except ValidationError as error:

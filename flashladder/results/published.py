@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 import yaml
 
-from flashladder.arguments import Parser
+from flashladder.arguments import module_parser
 from flashladder.columns import csv_records
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import files_in, read_bytes, relative, sha256, utf8
@@ -226,9 +226,7 @@ def _read(path: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints every published cell with unit and tolerance."""
-    program = "python -m flashladder.results.published"
-    description = "The published progression with unit, source and tolerance."
-    Parser(prog=program, description=description, epilog=f"example: {program}").parse_args(argv)
+    module_parser("results.published", "The published progression with unit, source and tolerance.").parse_args(argv)
     with one_line_errors():
         cells = load().cells
         print(f"percent of FA2, from {cells[0].source}; not measured by this project")

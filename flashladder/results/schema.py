@@ -35,21 +35,24 @@ class Sample(Strict):
 
 
 class Accuracy(Strict):
-    """Errors against the high-precision reference in the worst of the compared slices, with their bounds.
-
-    `bias` is the mean error away from zero as a share of O's mean size; `row_bias` is the RMS of the same row by row
-    (`flashladder.cases.reference`). Older results hold None.
-    """
+    """Errors against the high-precision reference in the worst of the compared slices, with their bounds."""
 
     max_error: float | None
     max_allowed: float
     rms_error: float | None
     rms_allowed: float
     finite: bool
-    bias: float | None = None
+    bias: float | None = None  # mean error away from zero, as a share of O's mean size; these four: None in old results
     bias_allowed: float | None = None
-    row_bias: float | None = None
+    row_bias: float | None = None  # RMS of the same row by row (`flashladder.cases.reference`)
     row_bias_allowed: float | None = None
+
+    @property
+    def errors(self) -> str:
+        """The largest and the RMS error, each with its bound; ``NaN``: not a number."""
+        named = (("max error", self.max_error, self.max_allowed), ("relative RMS", self.rms_error, self.rms_allowed))
+        shown = ((name, "NaN" if error is None else f"{error:.3g}", allowed) for name, error, allowed in named)
+        return ", ".join(f"{name} {error} (allowed {allowed:.3g})" for name, error, allowed in shown)
 
     @property
     def unbiased(self) -> bool:
@@ -98,8 +101,7 @@ class Series(Strict):
         """Which bound its output breaks before or after timing; None: no bound."""
         for when, found in (("before", self.before), ("after", self.after)):
             if found is not None and not found.ok:
-                error = "NaN" if found.max_error is None else f"{found.max_error:.3g}"
-                return f"wrong {when} timing: max error {error} (allowed {found.max_allowed:.3g})"
+                return f"wrong {when} timing: {found.errors.partition(', ')[0]}"
         return None
 
 
@@ -116,15 +118,12 @@ class Group(Strict):
 
 
 class Timings(Strict):
-    """One subject's samples: it took `us[i]` microseconds in round `rounds[i]`.
-
-    `counters` holds a value per sample and name: Nsight Compute's other metrics, or the host's time beside torch's.
-    """
+    """One subject's samples: it took `us[i]` microseconds in round `rounds[i]`."""
 
     subject: str
     rounds: tuple[int, ...]
     us: tuple[float, ...] = Field(min_length=1)
-    counters: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+    counters: dict[str, tuple[int, ...]] = Field(default_factory=dict)  # ncu's other metrics, or the host's time
 
     @model_validator(mode="after")
     def _one_round_each(self) -> Timings:
@@ -134,13 +133,10 @@ class Timings(Strict):
 
 
 class Opinion(Strict):
-    """What one tool measured at one dtype and shape, FA2 included.
-
-    `mode`: events (``event-free``) or the host's clock (``wall-free``), both without locked clocks, or ``ncu-base``.
-    """
+    """What one tool measured at one dtype and shape, FA2 included."""
 
     method: Method
-    mode: Literal["event-free", "ncu-base", "wall-free"]
+    mode: Literal["event-free", "ncu-base", "wall-free"]  # by events or by the host's clock; free: no locked clocks
     version: str
     dtype: Dtype
     shape: Problem
@@ -281,21 +277,17 @@ class Host(Strict):
 
 
 class Kernel(Strict):
-    """One installed kernel: configuration, toolchain, digest of its machine code (None: JIT-compiled).
-
-    `build` is the digest of all inputs of its wheel. `variant` is empty for the ladder's own kernels; else it is an
-    ablation's change (`` - swizzle``) or a toolchain's version (`` cuda 13.1``). Spills are in bytes.
-    """
+    """One installed kernel: its configuration, toolchain and machine code."""
 
     iteration: int
-    variant: str = ""
+    variant: str = ""  # an ablation's change (`` - swizzle``) or a toolchain's version (`` cuda 13.1``); else empty
     config: str
     dtype: str
     arch: str
-    text_sha256: str | None
-    build: str | None = None
+    text_sha256: str | None  # digest of its machine code; None: JIT-compiled
+    build: str | None = None  # digest of all inputs of its wheel
     registers: int | None = None
-    spill_stores: int | None = None
+    spill_stores: int | None = None  # bytes
     spill_loads: int | None = None
     toolchain: dict[str, str]
 
@@ -449,24 +441,20 @@ class Mean(Interval):
 
 
 class BenchResult(Result):
-    """Paired timings; `floors_pct` is the A/A floor per dtype, in percentage points.
-
-    All are paired with `reference`; `references` were timed like kernels, by subject (``cudnn``). `sweep` names the
-    cells of a grid. `purpose`: samples that chose a configuration (``tune``) are never reported.
-    """
+    """Paired timings."""
 
     kind: Literal["bench"] = "bench"
-    purpose: Literal["report", "tune"] = "report"
+    purpose: Literal["report", "tune"] = "report"  # samples that chose a configuration (``tune``) are never reported
     mode: Mode = "event-free"
-    reference: Reference
-    references: dict[str, Reference] = Field(default_factory=dict)
-    sweep: Sweep | None = None
+    reference: Reference  # of all pairs
+    references: dict[str, Reference] = Field(default_factory=dict)  # timed like kernels, by subject (``cudnn``)
+    sweep: Sweep | None = None  # the cells of a grid
     settings: Settings
     processes: tuple[Process, ...]
     groups: tuple[Group, ...]
     summaries: tuple[Summary, ...] = ()
     means: tuple[Mean, ...] = ()
-    floors_pct: dict[str, float] = Field(default_factory=dict)
+    floors_pct: dict[str, float] = Field(default_factory=dict)  # A/A floor per dtype, in percentage points
 
 
 class CaseResult(Strict):

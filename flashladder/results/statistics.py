@@ -57,11 +57,7 @@ def percent(log_ratio: float) -> float:
 
 
 def log_ratios(reference: Sequence[float], kernel: Sequence[float]) -> Floats:
-    """``ln(reference / kernel)`` pair by pair, from two equally long sequences of times in one unit.
-
-    Raises:
-        FlashladderError: a time is not a finite positive number.
-    """
+    """``ln(reference / kernel)`` pair by pair; `FlashladderError`: a time is not a finite positive number."""
     a, b = np.asarray(reference, dtype=np.float64), np.asarray(kernel, dtype=np.float64)
     if not bool(np.all((a > 0) & (b > 0) & np.isfinite(a) & np.isfinite(b))):
         raise FlashladderError("a time is not a finite positive number", found=f"smallest {min(a.min(), b.min())}")
@@ -124,11 +120,7 @@ def summarize(values: Floats, clusters: Sequence[int] | None = None) -> LogSumma
 
 
 def floor_of(summaries: Sequence[LogSummary]) -> float:
-    """The A/A floor in log units, at least 0: the farthest end of any interval of the reference timed against itself.
-
-    Raises:
-        FlashladderError: there is no A/A series.
-    """
+    """The A/A floor in log units: the farthest end of any A/A interval; `FlashladderError`: there is none."""
     if not summaries:
         raise FlashladderError("no A/A series, so no noise floor", hint="time the reference against itself as well")
     return max(max(abs(summary.low), abs(summary.high)) for summary in summaries)
@@ -155,10 +147,7 @@ def harmonic_mean(ratios: Sequence[float]) -> float:
 
 
 def harmonic_summary(series: Sequence[tuple[Floats, Sequence[int] | None]]) -> LogSummary:
-    """Harmonic mean of the ratios of several lengths, with its bootstrap interval, in log units.
-
-    `series` holds per length the log ratios and their clusters (or None). Each length is resampled independently.
-    """
+    """Harmonic mean over lengths, each resampled alone; `series`: log ratios and clusters (or None) per length."""
     mean = harmonic_mean([math.exp(median(values)) for values, _ in series])
     draws = np.stack(
         [resampled_medians(values, clusters, seed=SEED + index) for index, (values, clusters) in enumerate(series)]
@@ -169,11 +158,7 @@ def harmonic_summary(series: Sequence[tuple[Floats, Sequence[int] | None]]) -> L
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's rank correlation of two equally long sequences; equal values get the mean of their ranks.
-
-    Raises:
-        FlashladderError: fewer than two values, unequal lengths, or all values of one sequence equal.
-    """
+    """Spearman's rank correlation, mean ranks for ties; `FlashladderError`: unequal lengths, or one is constant."""
     if len(a) != len(b) or len(a) < 2 or len(set(a)) == 1 or len(set(b)) == 1:
         raise FlashladderError("no rank order", expected="two varying sequences of equal length", found=f"{a}, {b}")
     ranks = [[2 * sum(y < x for y in values) + sum(y == x for y in values) for x in values] for values in (a, b)]

@@ -60,10 +60,7 @@ def shard(text: str) -> tuple[int, int]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Plans, measures and packs a grid; returns 0.
-
-    Raises `FlashladderError`: the sweep did not start or finish. Raises `CheckFailed`: cells failed (exit code 1).
-    """
+    """Plans, measures and packs a grid; returns 0. `FlashladderError`: not finished. `CheckFailed`: cells failed."""
     options = parse_arguments(argv)
     grid, lines = load_grid(options.grid), list[str]()
     if options.slurm is not None:
@@ -122,7 +119,7 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
             Task(
                 cell,
                 sys.executable if made.settings.machine == CPU else code_of(cell, place.arch)[0],
-                options.timeout or plan.timeout_s(cell, made.settings),
+                options.timeout or 60.0 + plan.PATIENCE * plan.estimate_s(cell, made.settings),
                 plan.request_of(made, cell, made.settings, pairs),
             )
             for cell in missing
@@ -137,15 +134,8 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Makes SIGTERM raise KeyboardInterrupt, like Ctrl-C, inside the context. Slurm and systemd send SIGTERM.
-
-    Raises `FlashladderError`: stdout was closed.
-    """
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    """Makes SIGTERM, as Slurm and systemd send, like Ctrl-C inside; `FlashladderError`: stdout was closed."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except BrokenPipeError as error:

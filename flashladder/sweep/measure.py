@@ -15,24 +15,13 @@ import sys
 import time
 from typing import Any
 
-import numpy as np
-
-from flashladder.bench.references import (
-    FA2,
-    Subject,
-    kernel_subject,
-    lacking,
-    like,
-    profiled,
-    reference_identity,
-    reference_subject,
-)
+from flashladder.bench import references
 from flashladder.bench.timing import FIRST_SEED, Prepared, bench_group, cuda_hardware, prepare
 from flashladder.build.compile import ptx_planned, tools_of
 from flashladder.build.wheel import load_installed
 from flashladder.cases.inputs import FULL_HEADS, Case, View, make_tensors
 from flashladder.cases.reference import References, accuracy
-from flashladder.check.command import as_arrays, rule_digest
+from flashladder.check.command import as_arrays, emulated_identity, rule_digest
 from flashladder.emulate.kernel import forward, version
 from flashladder.errors import FlashladderError, first_line
 from flashladder.files import sha256
@@ -42,20 +31,9 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.problem import Problem
+from flashladder.results import schema
 from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import this_host
-from flashladder.results.schema import (
-    BenchResult,
-    EmulatedCell,
-    EmulatedSweepResult,
-    Failure,
-    Kernel,
-    PlannedCell,
-    Process,
-    Reference,
-    Settings,
-    Sweep,
-)
 from flashladder.sweep.records import CellFailed, kind_of
 import ptxemu
 from ptxemu import EmulationError
@@ -71,11 +49,8 @@ MARK = "candidate: "  # starts a stderr line with the candidate being checked; e
 _loaded = lru_cache(maxsize=32)(load_installed)  # hashes the library once, not per cell
 
 
-def known_digests(wanted: Sequence[PlannedCell]) -> list[str]:
-    """A digest of all that decides each cell's document: PTX, emulator and the check's rule. Compiles nothing.
-
-    It is empty for cells whose PTX is not in the store.
-    """
+def known_digests(wanted: Sequence[schema.PlannedCell]) -> list[str]:
+    """A digest of each cell's PTX, emulator and the check's rule; empty if its PTX is not in the store."""
     try:
         tools = tools_of()
     except FlashladderError:
@@ -87,11 +62,8 @@ def known_digests(wanted: Sequence[PlannedCell]) -> list[str]:
     return [digests[cell.subject, cell.config] for cell in wanted]
 
 
-def emulated(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[EmulatedSweepResult, float]:
-    """The document of a cell on this CPU, and the seconds that the emulator ran.
-
-    Raises `CellFailed`: the numbers are wrong, or the emulator found a hazard or a forbidden operation.
-    """
+def emulated(cell: schema.PlannedCell, request: Mapping[str, Any]) -> tuple[schema.EmulatedSweepResult, float]:
+    """The document of a cell on this CPU, and seconds emulated. `CellFailed`: wrong numbers, or a hazard."""
     iteration, config = load_description(cell.subject), KernelConfig.parse(cell.config)
     view: View = "head_slice" if iteration.row_stride and cell.shape.n_heads < FULL_HEADS else "contiguous"
     case = Case("sweep", cell.shape, view, seed=cell.shape.seq_len)
@@ -104,36 +76,23 @@ def emulated(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[EmulatedSwe
         raise CellFailed("crash", " ".join(str(error).split())) from error
     found = accuracy(tensors.out, _REFERENCES.expected(case, cell.dtype, tensors))
     if not found.ok:
-        largest, rms = (
-            "NaN" if error is None or np.isnan(error) else f"{error:.3g}"
-            for error in (found.max_error, found.rms_error)
-        )
-        errors = f"max error {largest} (allowed {found.max_allowed:.3g}), relative RMS {rms}"
-        raise CellFailed("wrong", f"{errors} (allowed {found.rms_allowed:.3g})")
+        raise CellFailed("wrong", found.errors)
     if hazards.reports:  # the numbers are right, but depend on the order of threads
         raise CellFailed("wrong", " ".join(hazards.reports[0].render().split()))
-    measured = EmulatedCell(
+    measured = schema.EmulatedCell(
         address=cell.address,
         accuracy=found,
         counters={name: int(value) for name, value in counters.as_dict().items() if "_op_atom" not in name},
         instructions=counters.warp_instructions,
         hazards=len(hazards.reports),
     )
-    kernel = Kernel(
-        iteration=iteration.number,
-        variant=iteration.description.removeprefix(str(iteration.number)),
-        config=config.short_form(),
-        dtype=config.dtype,
-        arch=iteration.family.targets.ptx,
-        text_sha256=None,
-        build=cell.code,
-        toolchain=dict(tools_of().ptx_versions),
-    )
-    document = EmulatedSweepResult(
+    own = {"variant": iteration.description.removeprefix(str(iteration.number)), "build": cell.code}
+    kernel = emulated_identity(iteration, config).model_copy(update=own)
+    document = schema.EmulatedSweepResult(
         rung=rung(gpu=False, counted=False, clocks=False),
         host=this_host(),
         kernels={kernel.key: kernel},
-        sweep=Sweep(grid=str(request["grid"]), grid_sha256=str(request["grid_sha256"]), planned=(cell,)),
+        sweep=schema.Sweep(grid=str(request["grid"]), grid_sha256=str(request["grid_sha256"]), planned=(cell,)),
         cells=(measured,),
     )
     return document, ran.seconds
@@ -147,17 +106,16 @@ class Session:
         self._hardware, self._flush_bytes = cuda_hardware(self._device.telemetry.sample, self._device.gpu.l2_bytes)
         self._started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._inputs: dict[tuple[object, ...], Prepared] = {}
-        self._identities: dict[tuple[str, str, Problem], Reference] = {}
+        self._identities: dict[tuple[str, str, Problem], schema.Reference] = {}
         self._last = float("-inf")
         gpu = self._device.gpu
         self.facts = {"gpu": gpu.name, "uuid": gpu.uuid, "rung": self._device.rung}  # sent when the worker is ready
 
-    def measure(self, cell: PlannedCell, request: Mapping[str, Any]) -> tuple[BenchResult, float]:
+    def measure(self, cell: schema.PlannedCell, request: Mapping[str, Any]) -> tuple[schema.BenchResult, float]:
         """The document of a cell, and the seconds of GPU time that it took.
 
         A request with candidates is a rung of a tuning run: all are timed in one group. If a candidate's numbers are
         wrong, its series contains the reason. stderr names each candidate before its check, in case the process dies.
-
         Raises `CellFailed`: wrong numbers, an impossible time, a busy GPU, a kernel that differs from the planned one,
         or a CUDA error. For a rung, the message starts with the candidate that caused it, if known.
         """
@@ -171,7 +129,7 @@ class Session:
 
         try:
             about("")
-            found = [self._subject(PlannedCell.model_validate(one)) for one in request.get("candidates", [cell])]
+            found = [self._subject(schema.PlannedCell.model_validate(one)) for one in request.get("candidates", [cell])]
             subjects = [subject for subject, _ in found if subject]
             before = self._wait_until_alone(request["tell"])
             inputs = self._drawn(cell, plan, request.get("first_seed", FIRST_SEED))
@@ -187,16 +145,16 @@ class Session:
             blame = f"{current}: " if is_rung and current and not line.startswith(current) else ""
             raise CellFailed(kind_of(error), blame + line) from error
         is_library = subjects and not cell.config
-        is_floor = cell.subject == FA2 or request.get("profile")
-        document = BenchResult(
+        is_floor = cell.subject == references.FA2 or request.get("profile")
+        document = schema.BenchResult(
             purpose="tune" if request["mode"] == "tune" else "report",
             **origin(self._device),
             kernels={kernel.key: kernel for _, kernel in found if kernel},
-            reference=self._identity(FA2, cell) if is_floor else reference_identity({}),
+            reference=self._identity(references.FA2, cell) if is_floor else references.reference_identity({}),
             references={cell.subject: self._identity(cell.subject, cell)} if is_library else {},
-            sweep=Sweep(grid=str(request["grid"]), grid_sha256=str(request["grid_sha256"]), planned=(cell,)),
-            settings=Settings(**request["settings"], flush_bytes=self._flush_bytes),
-            processes=(Process(index=0, started_utc=self._started, foreign_before=before, foreign_after=after),),
+            sweep=schema.Sweep(grid=str(request["grid"]), grid_sha256=str(request["grid_sha256"]), planned=(cell,)),
+            settings=schema.Settings(**request["settings"], flush_bytes=self._flush_bytes),
+            processes=(schema.Process(index=0, started_utc=self._started, foreign_before=before, foreign_after=after),),
             groups=(group,),
         )
         if not is_rung:
@@ -206,25 +164,23 @@ class Session:
         launches = sum(pair.reference_us + pair.kernel_us for series in group.series for pair in series.pairs)
         return document, group.warm_up_s + launches / 1e6
 
-    def _subject(self, cell: PlannedCell) -> tuple[Subject | None, Kernel | None]:
+    def _subject(self, cell: schema.PlannedCell) -> tuple[references.Subject | None, schema.Kernel | None]:
         """The subject to time (None for FA2, timed against itself), and its kernel (None for references)."""
-        if cell.subject == FA2:
+        if cell.subject == references.FA2:
             return None, None
         if not cell.config:
-            if reason := lacking(cell.subject, cell.dtype, like(cell.shape)):
+            if reason := references.lacking(cell.subject, cell.dtype, references.like(cell.shape)):
                 raise CellFailed("refused", reason)
-            return reference_subject(cell.subject, cell.dtype, cell.shape), None
+            return references.reference_subject(cell.subject, cell.dtype, cell.shape), None
         installed, config = _loaded(cell.subject, cell.toolchain), KernelConfig.parse(cell.config)
         installed.require(config)
         kernel = installed.identity(config, self._device.gpu.arch)
         if (found := str(kernel.text_sha256 or kernel.build)) != cell.code:
-            raise FlashladderError(
-                "the installed machine code differs from the planned one",
-                expected=cell.code[:12], found=found[:12], hint="run the same command again",
-            )  # fmt: skip
-        return kernel_subject(kernel.iteration, config, installed.run, kernel.variant), kernel
+            what, hint = "the installed machine code differs from the planned one", "run the same command again"
+            raise FlashladderError(what, expected=cell.code[:12], found=found[:12], hint=hint)
+        return references.kernel_subject(kernel.iteration, config, installed.run, kernel.variant), kernel
 
-    def _drawn(self, cell: PlannedCell, plan: Plan, first_seed: int) -> Prepared:
+    def _drawn(self, cell: schema.PlannedCell, plan: Plan, first_seed: int) -> Prepared:
         """The inputs of a cell. Keeps those of both dtypes, for cells with the same shape and seed."""
         common = (cell.shape, plan.input_sets, first_seed)
         self._inputs = {key: inputs for key, inputs in self._inputs.items() if key[1:] == common}  # frees memory first
@@ -246,15 +202,16 @@ class Session:
             time.sleep(LOOK_S)
         return found
 
-    def _identity(self, name: str, cell: PlannedCell) -> Reference:
+    def _identity(self, name: str, cell: schema.PlannedCell) -> schema.Reference:
         """A reference with its kernel for such a cell. The profiler finds the kernel once, after a cell is timed."""
-        key = (name, cell.dtype, like(cell.shape))
+        key = (name, cell.dtype, references.like(cell.shape))
         if key not in self._identities:
-            self._identities[key] = profiled(reference_identity({}, name), name, (cell.dtype,), cell.shape)
+            unknown = references.reference_identity({}, name)
+            self._identities[key] = references.profiled(unknown, name, (cell.dtype,), cell.shape)
         return self._identities[key]
 
 
-def candidate_in(failure: Failure, keys: Sequence[str]) -> str | None:
+def candidate_in(failure: schema.Failure, keys: Sequence[str]) -> str | None:
     """The candidate at the start of a failure's message, or the last one on its worker's stderr; None if neither."""
     if named := max((key for key in keys if failure.message.startswith(key)), key=len, default=None):
         return named

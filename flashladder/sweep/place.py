@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 import importlib.metadata
@@ -22,6 +22,7 @@ from typing import Any
 
 from flashladder.bench.references import INSTALL
 from flashladder.build.compile import ptx_many
+from flashladder.columns import grouped
 from flashladder.errors import FlashladderError
 from flashladder.files import load_json
 from flashladder.gpu.device import exclusive
@@ -133,20 +134,14 @@ def chosen(found: Sequence[Card], text: str) -> list[Card]:
     for word in text.split(","):
         match = named(found, word)
         if len(match) != 1 or match[0] in picked:
-            raise FlashladderError(
-                "no such GPU" if not match else "a GPU is named twice",
-                expected="all, or some of " + ", ".join(f"{card.index} ({card.uuid})" for card in found),
-                found=repr(word.strip()),
-            )
+            what, known = "a GPU is named twice" if match else "no such GPU", [f"{c.index} ({c.uuid})" for c in found]
+            raise FlashladderError(what, expected=f"all, or some of {', '.join(known)}", found=repr(word.strip()))
         picked += match
     return picked
 
 
 def fitting(found: Sequence[Card], made_for: str, *, anyway: bool) -> tuple[list[Card], str | None]:
-    """The cards that may measure a grid, all of one model, and the grid's GPU key if that is another model, else None.
-
-    Raises `FlashladderError`: the grid was made for a GPU that is not here, or the cards are of different models.
-    """
+    """The cards, of one model, that may measure a grid, and the grid's GPU if it differs; `FlashladderError`: none."""
     if not found:
         raise FlashladderError("CUDA_VISIBLE_DEVICES hides every GPU", hint="unset it, or see invoke doctor")
     fit = [card for card in found if made_for in ("any", gpu_key(card.name))]
@@ -155,11 +150,8 @@ def fitting(found: Sequence[Card], made_for: str, *, anyway: bool) -> tuple[list
         require_same(made_for, ", ".join(dict.fromkeys(card.name for card in found)), anyway=anyway)
         fit, other = list(found), made_for
     if len(models := dict.fromkeys(card.name for card in fit)) > 1:
-        raise FlashladderError(
-            "GPUs of different models, which one table must not mix",
-            found=", ".join(models),
-            hint="use --gpus to select GPUs of one model",
-        )
+        what, hint = "GPUs of different models, which one table must not mix", "use --gpus to select GPUs of one model"
+        raise FlashladderError(what, found=", ".join(models), hint=hint)
     return fit, other
 
 
@@ -172,11 +164,10 @@ def require_same(made_for: str, found: str, *, anyway: bool) -> None:
 
 def read_manifest(path: Path) -> Mapping[str, Any] | None:
     """The manifest of a wheel; None if it is missing or invalid."""
-    try:
+    with suppress(OSError, ValueError):
         data = load_json(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return data if isinstance(data, dict) and isinstance(data.get("inputs_digest"), str) else None
+        return data if isinstance(data, dict) and isinstance(data.get("inputs_digest"), str) else None
+    return None
 
 
 @lru_cache(maxsize=256)
@@ -258,11 +249,9 @@ def make_plan(grid: Grid, place: Place, *, build: bool | None = None, quiet: boo
         made = plan.make(grid, place.machine, digests)
     if build is not None and (unbuilt := made.unbuilt):
         subject, config = unbuilt[0].subject, unbuilt[0].config
-        raise FlashladderError(
-            f"{len(unbuilt)} kernels of the grid are not built",
-            found=f"iteration {subject}: {config}",
-            hint=f"omit --no-build, or run: invoke build '{subject}' --configs '{config}'",
-        )
+        what, found = f"{len(unbuilt)} kernels of the grid are not built", f"iteration {subject}: {config}"
+        hint = f"omit --no-build, or run: invoke build '{subject}' --configs '{config}'"
+        raise FlashladderError(what, found=found, hint=hint)
     return made
 
 
@@ -271,13 +260,11 @@ def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
     if place.machine == CPU:
         ptx_many([(load_description(kernel.subject), KernelConfig.parse(kernel.config)) for kernel in kernels])
         return
-    by_wheel: dict[tuple[str, str], set[str]] = {}
-    for kernel in kernels:
-        by_wheel.setdefault((kernel.subject, kernel.toolchain), set()).add(kernel.config)
+    by_wheel = grouped(kernels, lambda kernel: (kernel.subject, kernel.toolchain))
     environment = {**os.environ, "FLASHLADDER_BUILD": str(BUILD)}
-    for (subject, toolchain), configs in Bar(by_wheel.items(), desc="build", unit="wheel"):
+    for (subject, toolchain), wanted in Bar(by_wheel.items(), desc="build", unit="wheel"):
         number, *words = parse_subject(subject).text.split()
-        words += ["--arch", place.arch, "--configs", covering_key(subject, configs)]
+        words += ["--arch", place.arch, "--configs", covering_key(subject, {kernel.config for kernel in wanted})]
         words += ["--toolchain", toolchain] if toolchain else []
         command = [sys.executable, "-m", "flashladder.build", number, *words]  # into this environment
         if (nox := shutil.which("nox")) and (ROOT / "noxfile.py").is_file():
@@ -286,12 +273,9 @@ def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
         if ran.returncode:
             lines = [line for line in (ran.stdout + ran.stderr).splitlines() if line.strip()] or [""]
             reason = next((line for line in reversed(lines) if line.startswith("error:")), lines[-1])
-            raise FlashladderError(
-                f"iteration {subject} could not be built",
-                where=" ".join(command),
-                found=reason.removeprefix("error: "),
-                hint="invoke doctor lists what this machine lacks",
-            )
+            what, found = f"iteration {subject} could not be built", reason.removeprefix("error: ")
+            hint = "invoke doctor lists what this machine lacks"
+            raise FlashladderError(what, where=" ".join(command), found=found, hint=hint)
 
 
 def covering_key(subject: str, configs: set[str]) -> str:

@@ -13,6 +13,7 @@ from itertools import accumulate
 import json
 
 from flashladder.bench.references import FA2
+from flashladder.columns import grouped
 from flashladder.files import sha256
 from flashladder.ladder.grid import FEWEST_PAIRS, Grid
 from flashladder.problem import Problem
@@ -39,14 +40,11 @@ PATIENCE = 20.0  # a cell times out after this many times its estimate
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings that all cells of a sweep share: the machine's key, the mode, and the number of pairs.
+    """Settings that all cells of a sweep share."""
 
-    `pairs`, `blocks` and `min_pairs` are those of `flashladder.results.derive.Plan`; all are 0 on the emulator.
-    """
-
-    machine: str
+    machine: str  # its key
     mode: str
-    pairs: int = 0
+    pairs: int = 0  # these three as in `flashladder.results.derive.Plan`; 0 on the emulator
     blocks: int = 0
     min_pairs: int = 0
     protocol: str = PROTOCOL_VERSION
@@ -128,22 +126,19 @@ def wanted(grid: Grid) -> list[PlannedCell]:
     names = () if grid.mode == "emulator" else (FA2, *grid.references)
     cells: list[PlannedCell] = []
     for toolchain in grid.toolchains:
-        by_subject: dict[str, list[PlannedCell]] = {}
-        for cell in grid.cells:
-            name, other = cell.iteration.description, "" if toolchain == pinned else toolchain
-            one = cell_of(name, cell.config.short_form(), cell.config.dtype, cell.shape, other)
-            by_subject.setdefault(name, []).append(one)
-        for subject in by_subject.values():
+        other = "" if toolchain == pinned else toolchain
+        kernels = (
+            cell_of(cell.iteration.description, cell.config.short_form(), cell.config.dtype, cell.shape, other)
+            for cell in grid.cells
+        )
+        for subject in grouped(kernels, lambda one: one.subject).values():
             cells += sorted(subject, key=lambda one: (one.dtype != "fp16", one.shape.seq_len, one.shape.batch))
     cells += [cell_of(name, "", dtype, shape) for dtype in grid.dtypes for shape in grid.shapes for name in names]
     return list(dict.fromkeys(cells))
 
 
 def make(grid: Grid, machine: str, digests: Callable[[Sequence[PlannedCell]], Sequence[str]]) -> Plan:
-    """The plan of a grid on `machine`, a key of configs/gpus or `CPU`.
-
-    `digests` returns the code digest of each cell, or ``""`` if its kernel is not built.
-    """
+    """The plan of a grid on `machine`; `digests` returns each cell's code digest, empty if it is not built."""
     settings, cells = settings_of(grid, machine), wanted(grid)
     planned = (with_code(cell, code, settings) for cell, code in zip(cells, digests(cells), strict=True))
     return Plan(grid, settings, tuple(planned))
@@ -182,11 +177,6 @@ def estimate_s(cell: PlannedCell, settings: Settings) -> float:
     if settings.machine == CPU:
         return 0.3 + cell.shape.flops / EMULATED_FLOPS
     return PER_CELL_S + settings.pairs * pair_s(cell.shape, settings.machine, SLOW if cell.subject == "1" else 1.0)
-
-
-def timeout_s(cell: PlannedCell, settings: Settings) -> float:
-    """Seconds after which a cell times out."""
-    return 60.0 + PATIENCE * estimate_s(cell, settings)
 
 
 def build_s(made: Plan, n_jobs: int) -> float:

@@ -18,35 +18,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from flashladder import files
 from flashladder.errors import FlashladderError, failures
-from flashladder.files import (
-    checked_json,
-    dump_json,
-    make_folder,
-    relative,
-    require_file_or_nothing,
-    require_writable,
-    unpacked,
-    write_atomic,
-)
 from flashladder.located import first_problem
 from flashladder.paths import path_of
-from flashladder.results.schema import (
-    SCHEMA_VERSION,
-    BenchResult,
-    EmulatedSweepResult,
-    Failure,
-    FailureKind,
-    PlannedCell,
-    Strict,
-)
+from flashladder.results import schema
 
 SUFFIX = ".json.gz"
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # errors of file systems without locks
-Document = Annotated[BenchResult | EmulatedSweepResult, Field(discriminator="kind")]
+Document = Annotated[schema.BenchResult | schema.EmulatedSweepResult, Field(discriminator="kind")]
 
 # Lower-case patterns of CUDA's, NVML's and torch's messages. The first kind that matches applies.
-WORDS: Mapping[FailureKind, str] = {
+WORDS: Mapping[schema.FailureKind, str] = {
     "illegal-address": "illegal memory access|illegal address|misaligned address",
     "crash": "device-side assert|illegal instruction|unspecified launch failure",
     "gpu-lost": "gpu is lost|fallen off the bus|no cuda-capable device|uncorrectable ecc|unknown error",
@@ -57,12 +40,12 @@ WORDS: Mapping[FailureKind, str] = {
 class CellFailed(Exception):
     """A cell could not be measured; `kind` is that of `flashladder.results.schema.Failure`."""
 
-    def __init__(self, kind: FailureKind, message: str) -> None:
+    def __init__(self, kind: schema.FailureKind, message: str) -> None:
         super().__init__(message)
         self.kind = kind
 
 
-def kind_of(error: BaseException) -> FailureKind:
+def kind_of(error: BaseException) -> schema.FailureKind:
     """The failure kind of an exception from torch, CUDA or Python."""
     if isinstance(error, CellFailed):
         return error.kind
@@ -73,34 +56,27 @@ def kind_of(error: BaseException) -> FailureKind:
     return known or ("refused" if isinstance(error, (ValueError, *failures())) else "crash")
 
 
-class CellRecord(Strict):
-    """The result of one cell: a document with that cell only, or a failure.
+class CellRecord(schema.Strict):
+    """The result of one cell: a document with that cell only, or a failure."""
 
-    `lane` names the GPU or CPU that measured the cell. `attempts` counts the workers that tried. `seconds` is
-    wall-clock time; `overhead_s` is the part of it without GPU launches or emulation.
-    """
-
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = schema.SCHEMA_VERSION
     kind: Literal["cell"] = "cell"
-    cell: PlannedCell
+    cell: schema.PlannedCell
     document: Document | None = None
-    failure: Failure | None = None
-    lane: str
-    attempts: int = Field(ge=1)
-    seconds: float = Field(ge=0)
-    overhead_s: float | None = Field(default=None, ge=0)
+    failure: schema.Failure | None = None
+    lane: str  # the GPU or CPU that measured the cell
+    attempts: int = Field(ge=1)  # workers that tried
+    seconds: float = Field(ge=0)  # wall-clock time
+    overhead_s: float | None = Field(default=None, ge=0)  # the part of it without GPU launches or emulation
 
     @model_validator(mode="after")
     def _one_of_both(self) -> CellRecord:
-        """Requires either a document or a failure, of the record's own cell."""
         if (self.document is None) == (self.failure is None):
-            msg = "a record contains either a document or a failure"
-            raise ValueError(msg)
+            raise ValueError("a record contains either a document or a failure")
         planned = self.document.sweep.planned if self.document and self.document.sweep else ()
         found = [self.failure.address] if self.failure else [cell.address for cell in planned]
         if found != [self.cell.address]:
-            msg = f"the record of cell {self.cell.address} contains cell {', '.join(found) or 'unknown'}"
-            raise ValueError(msg)
+            raise ValueError(f"the record of cell {self.cell.address} contains cell {', '.join(found) or 'unknown'}")
         return self
 
 
@@ -123,24 +99,21 @@ class Records:
         """A cell's record. Raises `FlashladderError`: missing, damaged, of another schema version or another cell."""
         path = self.path(address)
         try:
-            record = CellRecord.model_validate_json(checked_json(unpacked(path.read_bytes())))
+            record = CellRecord.model_validate_json(files.checked_json(files.unpacked(path.read_bytes())))
             if record.cell.address == address:
                 return record
             found = f"the record of another cell, {record.cell.address}"
         except (OSError, ValueError) as error:
             found = first_problem(error)
         hint = "delete it to measure the cell again"
-        raise FlashladderError("not a record of the cell", where=relative(path), found=found, hint=hint)
+        raise FlashladderError("not a record of the cell", where=files.relative(path), found=found, hint=hint)
 
     def write(self, record: CellRecord) -> Path:
         """Writes a record atomically. Raises `FlashladderError`: the disk is full, or the folder is not writable."""
-        return write_atomic(self.path(record.cell.address), packed(record.model_dump(mode="json")))
+        return files.write_atomic(self.path(record.cell.address), packed(record.model_dump(mode="json")))
 
-    def missing(self, cells: Sequence[PlannedCell], *, retry: bool = False) -> list[PlannedCell]:
-        """The cells without a record, in order; with `retry` also those whose record is a failure.
-
-        Raises `FlashladderError` if a record is damaged: the plan fails before the sweep measures anything.
-        """
+    def missing(self, cells: Sequence[schema.PlannedCell], *, retry: bool = False) -> list[schema.PlannedCell]:
+        """The cells without a record, in order; with `retry` also the failed ones. Raises as `read`."""
         there = self.addresses()
         failed = {cell.address: bool(self.read(cell.address).failure) for cell in cells if cell.address in there}
         return [cell for cell in cells if cell.address not in failed or (retry and failed[cell.address])]
@@ -148,7 +121,7 @@ class Records:
 
 def packed(document: object) -> bytes:
     """A compressed JSON document; equal documents give equal bytes."""
-    return gzip.compress(dump_json(document).encode(), compresslevel=6, mtime=0)
+    return gzip.compress(files.dump_json(document).encode(), compresslevel=6, mtime=0)
 
 
 def out_folder(text: str) -> Path:
@@ -156,7 +129,7 @@ def out_folder(text: str) -> Path:
     path, why = path_of(text).resolve(), repr(text[:60])
     try:
         if text.strip() and path.name:
-            require_writable(path)
+            files.require_writable(path)
             return path
     except FlashladderError as error:
         why = f"the file {error.where}" if error.found else f"{error.where}: {error.what}"
@@ -167,10 +140,7 @@ def out_folder(text: str) -> Path:
 
 @contextmanager
 def held(folder: Path, part: tuple[int, int] | None = None) -> Iterator[None]:
-    """Locks `folder` against other sweeps inside the context; other parts (index, count) of this sweep may enter.
-
-    Raises `FlashladderError`: another sweep or the same part of it uses the folder, or the folder is not writable.
-    """
+    """Locks `folder` against other sweeps, but not other parts of this one; `FlashladderError`: in use, read-only."""
     with locked(folder / ".lock", shared=part is not None):
         if part is None:
             for left in folder.glob(f".*{SUFFIX}.*"):  # temporary files of killed sweeps
@@ -185,21 +155,19 @@ def held(folder: Path, part: tuple[int, int] | None = None) -> Iterator[None]:
 @contextmanager
 def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
     """Holds a lock on a file inside the context. Raises `FlashladderError`: another process holds it."""
-    require_file_or_nothing(path)
+    files.require_file_or_nothing(path)
     try:
-        make_folder(path.parent)
+        files.make_folder(path.parent)
         stream = path.open("a+b")
     except OSError as error:
         what, hint = f"could not write the file ({error.strerror})", "free space, fix permissions, or change --out"
-        raise FlashladderError(what, where=relative(path), hint=hint) from error
+        raise FlashladderError(what, where=files.relative(path), hint=hint) from error
     with stream:
         try:
             fcntl.flock(stream, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise FlashladderError(
-                "another sweep measures into this folder", where=relative(path.parent),
-                hint="wait for it, or choose another folder with --out",
-            ) from error  # fmt: skip
+            what, hint = "another sweep measures into this folder", "wait for it, or choose another folder with --out"
+            raise FlashladderError(what, where=files.relative(path.parent), hint=hint) from error
         except OSError as error:
             if error.errno not in WITHOUT_LOCKS:
                 raise

@@ -26,18 +26,9 @@ from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.grid import Grid
 from flashladder.names import CONFLICTS
+from flashladder.results import schema
 from flashladder.results.derive import derive
 from flashladder.results.files import load_result, write_result
-from flashladder.results.schema import (
-    BenchResult,
-    EmulatedSweepResult,
-    Failure,
-    Group,
-    PlannedCell,
-    Process,
-    Reference,
-    Sweep,
-)
 from flashladder.sweep import plan
 from flashladder.sweep.plan import CPU, Plan, title
 from flashladder.sweep.records import Document, Records
@@ -54,10 +45,7 @@ MESSAGES = {
 
 
 class Screen:
-    """Shows events: a bar on a terminal and a line per failure, or only JSON, one line per event.
-
-    The sweep has `n_cells` cells. `n_missing` of them have no record; measuring them takes about `seconds`.
-    """
+    """Shows events: a bar and a line per failure, or one line of JSON each; `n_missing` of `n_cells` take `seconds`."""
 
     def __init__(self, made: Plan, n_cells: int, n_missing: int, seconds: float, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -90,7 +78,7 @@ class Screen:
     def tell(self, event: Event) -> None:
         """Shows one event of `flashladder.sweep.workers.run`. JSON contains the cell's address, title and outcome."""
         record = event.get("record")
-        cell: PlannedCell | None = record.cell if record else event.get("cell")
+        cell: schema.PlannedCell | None = record.cell if record else event.get("cell")
         facts = {key: value for key, value in event.items() if key not in ("record", "cell")}
         if cell:
             facts |= {"address": cell.address, "cell": title(cell)}
@@ -148,7 +136,9 @@ Planned = tuple[list[str], dict[str, int], float]
 """A plan: lines of text, counts for JSON, and the estimated seconds on one device."""
 
 
-def planned(made: Plan, cells: Sequence[PlannedCell], records: Records, *, build: bool, retry: bool = False) -> Planned:
+def planned(
+    made: Plan, cells: Sequence[schema.PlannedCell], records: Records, *, build: bool, retry: bool = False
+) -> Planned:
     """The plan of a grid: cells by subject, and the excluded cells with the reason."""
     missing = records.missing(cells, retry=retry)
     by_subject = grouped(cells, lambda cell: cell.subject + f" (CUDA {cell.toolchain})" * bool(cell.toolchain))
@@ -187,7 +177,7 @@ def dry_run(
     return "\n".join([*notes, *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), "", *lines, *ends])
 
 
-def emulated_table(document: EmulatedSweepResult) -> str:
+def emulated_table(document: schema.EmulatedSweepResult) -> str:
     """Per kernel and shape: warp instructions, bank conflicts of loads, largest error in percent of the tolerance."""
     cells = {cell.address: cell for cell in document.sweep.planned}
     rows = [["step", "dtype", "S", "instructions", "ld conflicts", "error", "tile"]]
@@ -211,38 +201,30 @@ def pack(made: Plan, records: Records, made_for: str | None = None) -> Document:
 
 def join(
     made: Plan,
-    planned: Sequence[PlannedCell],
+    planned: Sequence[schema.PlannedCell],
     documents: Sequence[Document],
-    failures: Sequence[Failure],
+    failures: Sequence[schema.Failure],
     out: Path,
     made_for: str | None,
 ) -> Document:
-    """Writes one document with the measurements of the planned cells, and returns it.
-
-    Raises `FlashladderError`: nothing was measured, or GPU models, drivers, modes, settings or torch versions differ.
-    """
+    """Writes and returns the document of all measurements; `FlashladderError`: none, or they must not be mixed."""
     if not documents:
         first = f", the first: {failures[0].kind}: {failures[0].message}" if failures else ""
         raise FlashladderError(f"none of {len(planned)} cells was measured{first}", where=out, exit_code=1)
-    sweep = Sweep(
-        grid=made.grid.name,
-        grid_sha256=made.grid.sha256,
-        made_for=made_for,
-        planned=tuple(planned),
-        failures=tuple(failures),
-    )
+    of = {"grid": made.grid.name, "grid_sha256": made.grid.sha256, "made_for": made_for}
+    sweep = schema.Sweep.model_validate({**of, "planned": tuple(planned), "failures": tuple(failures)})
     kernels = {key: kernel for document in documents for key, kernel in document.kernels.items()}
     update: dict[str, Any] = {"sweep": sweep, "kernels": kernels}
-    if timed := [document for document in documents if isinstance(document, BenchResult)]:
+    if timed := [document for document in documents if isinstance(document, schema.BenchResult)]:
         joined: Document = derive(timed[0].model_copy(update={**update, **_joined(timed)}))
     else:
-        cells = [cell for one in documents if isinstance(one, EmulatedSweepResult) for cell in one.cells]
+        cells = [cell for one in documents if isinstance(one, schema.EmulatedSweepResult) for cell in one.cells]
         joined = documents[0].model_copy(update={**update, "cells": tuple(cells)})
     write_result(out, joined)
     return joined
 
 
-def _joined(documents: Sequence[BenchResult]) -> dict[str, Any]:
+def _joined(documents: Sequence[schema.BenchResult]) -> dict[str, Any]:
     """References, processes and groups of all timed cells. Each worker is one process with a new number."""
     for name, of in (
         ("GPU models", lambda one: one.gpu.name),
@@ -251,14 +233,12 @@ def _joined(documents: Sequence[BenchResult]) -> dict[str, Any]:
         ("modes or settings", lambda one: (one.mode, one.settings)),
     ):
         if len(found := dict.fromkeys(map(of, documents))) > 1:
-            raise FlashladderError(
-                f"the cells come from different {name}, which one table must not mix",
-                found=", ".join(map(str, found)),
-                hint="choose another folder with --out, and measure on one kind of machine",
-            )
-    processes: dict[tuple[str, str, int], Process] = {}  # by GPU, start and index of a worker
-    groups: list[Group] = []
-    references: dict[str, list[Reference]] = {}
+            what = f"the cells come from different {name}, which one table must not mix"
+            hint = "choose another folder with --out, and measure on one kind of machine"
+            raise FlashladderError(what, found=", ".join(map(str, found)), hint=hint)
+    processes: dict[tuple[str, str, int], schema.Process] = {}  # by GPU, start and index of a worker
+    groups: list[schema.Group] = []
+    references: dict[str, list[schema.Reference]] = {}
     for one in documents:
         worker = one.processes[0]
         key = (one.gpu.uuid, worker.started_utc, worker.index)
@@ -274,7 +254,7 @@ def _joined(documents: Sequence[BenchResult]) -> dict[str, Any]:
     }
 
 
-def _merged(identities: Sequence[Reference]) -> Reference:
+def _merged(identities: Sequence[schema.Reference]) -> schema.Reference:
     """One identity of a reference from those of several cells. Each contains the kernel of at most one dtype."""
     kernels = {dtype: name for one in identities for dtype, name in one.kernels.items()}
     tile = next((one.tile for one in identities if one.tile), None)
@@ -287,28 +267,23 @@ def require_own_name(grid: Grid, out: Path) -> None:
         document = load_result(out) if out.is_file() else None
     except FlashladderError:  # replaces a document that is damaged or from an older release
         return
-    sweep = document.sweep if isinstance(document, BenchResult | EmulatedSweepResult) else None
+    sweep = document.sweep if isinstance(document, schema.BenchResult | schema.EmulatedSweepResult) else None
     if sweep and sweep.grid != grid.name:
-        raise FlashladderError(
-            "this path already holds another grid's document", where=relative(out), expected=grid.name,
-            found=sweep.grid, hint="choose another folder with --out",
-        )  # fmt: skip
+        what, hint = "this path already holds another grid's document", "choose another folder with --out"
+        raise FlashladderError(what, where=relative(out), expected=grid.name, found=sweep.grid, hint=hint)
 
 
 def finish(made: Plan, records: Records, screen: Screen, made_for: str | None = None) -> int:
-    """Packs a complete sweep, prints its table and returns 0. Raises `CheckFailed`: cells failed.
-
-    Raises `FlashladderError`: a record is damaged, or the records must not be mixed in one table.
-    """
+    """Packs a complete sweep, prints its table and returns 0. Raises as `pack`; `CheckFailed`: cells failed."""
     document = pack(made, records, made_for)
     screen.event({"event": "packed", "path": str(records.packed)})
     if not screen.as_json:
-        text = bench_table(document) if isinstance(document, BenchResult) else emulated_table(document)
+        text = bench_table(document) if isinstance(document, schema.BenchResult) else emulated_table(document)
         print(f"{text}\n{relative(records.packed)}")
     return exit_code(made.cells, document.sweep.failures if document.sweep else ())
 
 
-def exit_code(cells: Sequence[PlannedCell], failures: Sequence[Failure], summary: str = "") -> int:
+def exit_code(cells: Sequence[schema.PlannedCell], failures: Sequence[schema.Failure], summary: str = "") -> int:
     """Returns 0. If cells failed, raises `CheckFailed` with `summary` (default: a count) and the first failure."""
     if not failures:
         return 0

@@ -84,10 +84,7 @@ Command = Callable[[Sequence[str]], int]
 
 
 def parse_options(text: str) -> Options:
-    """The ``key=value`` pairs in the value of ``--slurm``, separated by commas; absent keys mean the site's defaults.
-
-    Raises `FlashladderError`: a key is unknown, repeated or has an invalid value.
-    """
+    """The ``key=value`` pairs of ``--slurm``; `FlashladderError`: an unknown, repeated or invalid one."""
     found: dict[str, Any] = {}
     for item in text.split(",") if text.strip() else []:
         key, _, value = (part.strip() for part in item.partition("="))
@@ -121,27 +118,21 @@ def on_machine(machine: str, sweep: Command, words: Sequence[str]) -> int:
     cards = [] if machine == CPU else place.cards()
     found = machine_name(cards[0].name) if cards else "none"
     if machine not in (CPU, found):
-        raise FlashladderError(
-            "Slurm gave the task another GPU", expected=machine, found=found,
-            hint="--slurm gres=gpu:TYPE:1 or constraint=... selects a model",
-        )  # fmt: skip
+        hint = "--slurm gres=gpu:TYPE:1 or constraint=... selects a model"
+        raise FlashladderError("Slurm gave the task another GPU", expected=machine, found=found, hint=hint)
     return sweep(words)
 
 
 @dataclass
 class Request:
-    """A sweep as a job array, or one task of it, which submitit pickles and runs on a node.
-
-    A task calls `sweep` with `arguments` and its shard, and writes records to `folder`: an absolute path on a file
-    system that the nodes share. `machine` is the key of the tasks' GPU, or ``cpu``.
-    """
+    """A sweep as a job array, or one task of it, which submitit pickles and runs on a node."""
 
     grid: str
-    folder: Path
-    arguments: tuple[str, ...]
+    folder: Path  # of the records; an absolute path on a file system that the nodes share
+    arguments: tuple[str, ...]  # of `sweep`, beside the task's shard
     options: Options
-    machine: str
-    sweep: Command
+    machine: str  # key of the tasks' GPU, or ``cpu``
+    sweep: Command  # what a task calls
     before: int = 0  # number of records when the task started
 
     @property
@@ -192,20 +183,15 @@ def require_possible(grid: Grid, options: argparse.Namespace) -> None:
     if options.dry_run:
         return
     if missing := [program for program in ("sbatch", "squeue") if not shutil.which(program)]:
-        raise FlashladderError(
-            f"{', '.join(missing)} not found, which --slurm needs", hint="run this on a host that submits jobs"
-        )
+        hint = "run this on a host that submits jobs"
+        raise FlashladderError(f"{', '.join(missing)} not found, which --slurm needs", hint=hint)
     if importlib.util.find_spec("submitit") is None:
         hint = "pip install submitit, or run `nox -s dev`, which installs it"
         raise FlashladderError("submitit is not installed, which --slurm needs", hint=hint)
 
 
 def destination(grid: Grid, wanted: Options, *, anyway: bool) -> Place:
-    """The place where the tasks measure: GPUs of the grid's model, or of the model in ``gpu=``.
-
-    Raises `FlashladderError`: the grid is made for any GPU and ``gpu=`` is missing, or it is made for another GPU than
-    ``gpu=`` and `anyway` is False.
-    """
+    """GPUs of the grid's model, or of the model in ``gpu=``; `FlashladderError`: neither is given, or they differ."""
     key = CPU if grid.mode == "emulator" else wanted.get("gpu", grid.gpu)
     tasks = tuple(Device(f"task{number}", key) for number in range(wanted.get("array", DEFAULT_TASKS)))
     if key == CPU:
@@ -272,9 +258,8 @@ def submit_array(request: Request, tasks: int) -> str:
 def watch(request: Request, job: str, done: Callable[[], int]) -> Iterator[Mapping[str, Any]]:
     """Waits until all tasks of the array `job` have ended; `done` returns the number of cells with a record.
 
-    Yields:
-        an event per change: ``{"event": "slurm", "done": 12, "states": {"RUNNING": 2}, "waiting": [reasons]}``, or
-        ``{"event": "slurm-silent", "message": ...}`` if squeue fails.
+    Yields an event per change: ``{"event": "slurm", "done": 12, "states": {"RUNNING": 2}, "waiting": [reasons]}``, or
+    ``{"event": "slurm-silent", "message": ...}`` if squeue fails.
     """
     last: Mapping[str, Any] = {}
     poll_s, quiet, states = SHORTEST_POLL_S, 0, Counter[str]()
@@ -299,17 +284,11 @@ def watch(request: Request, job: str, done: Callable[[], int]) -> Iterator[Mappi
 
 
 def measure(
-    made: plan.Plan,
-    place: Place,
-    options: argparse.Namespace,
-    lines: Sequence[str],
-    records: Records,
-    sweep: Command,
+    made: plan.Plan, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records, sweep: Command
 ) -> int:
     """Submits the array or finds a running one, watches it and packs the result. Each task runs the command `sweep`.
 
-    Raises `FlashladderError`: Slurm failed or refused the job, or cells are missing after all tasks have ended.
-    Raises `CheckFailed`: cells failed.
+    Raises `FlashladderError`: Slurm failed or refused the job, or cells are missing at the end. Raises as `finish`.
     """
     words = ["--grid", options.grid, "--out", str(records.folder.resolve()), "--no-build"]
     words += ["--anyway"] if options.anyway else []
@@ -377,10 +356,7 @@ def incomplete(request: Request, job: str, states: Mapping[str, int], cells: str
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
         if line.startswith("error:")
     ]
-    tasks = in_words(states) or "no longer listed by Slurm"
-    return FlashladderError(
-        f"job {job} has ended, and {cells} cells are not measured",
-        where=relative(request.folder),
-        found=f"tasks: {tasks} ({lines[-1]})" if lines else f"tasks: {tasks}",
-        hint=f"logs: {relative(request.logs)}; the same command submits the rest",
-    )
+    what, tasks = f"job {job} has ended, and {cells} cells are not measured", in_words(states)
+    found = f"tasks: {tasks or 'no longer listed by Slurm'}{f' ({lines[-1]})' if lines else ''}"
+    hint = f"logs: {relative(request.logs)}; the same command submits the rest"
+    return FlashladderError(what, where=relative(request.folder), found=found, hint=hint)

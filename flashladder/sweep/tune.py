@@ -111,21 +111,17 @@ class Ladder:
     The records of earlier rungs decide the next rung, so a resumed run replays them. If a candidate makes its rung
     fail, the ladder removes it and times the others again. If the failure names no candidate, the ladder halves the
     rung until only the cause remains.
-
-    `candidates` are the remaining ones, fastest first. `plans` contains the timing plan of each rung; finals have a
-    single rung. `parts` are the untimed groups of the current rung. `failures` are those of removed candidates.
-    `held` is a failure that blames no candidate, such as a lost GPU. It stops this ladder; empty if there is none.
     """
 
-    candidates: list[PlannedCell]
+    candidates: list[PlannedCell]  # the remaining ones, fastest first
     settings: Settings
-    plans: Sequence[Pairs] = PLANS
+    plans: Sequence[Pairs] = PLANS  # the timing plan of each rung; finals have a single rung
     first_seed: int = FIRST_SEED
     rung: int = 0
-    parts: list[Part] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)  # the untimed groups of the current rung
     documents: list[BenchResult] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-    held: str = ""
+    failures: list[Failure] = field(default_factory=list)  # those of removed candidates
+    held: str = ""  # a failure that blames no candidate, such as a lost GPU, and stops this ladder
 
     def __post_init__(self) -> None:
         self.entered = tuple(self.candidates)
@@ -232,10 +228,7 @@ def finals_of(made: plan.Plan, document: BenchResult) -> list[Ladder]:
 
 
 def measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records) -> int:
-    """Measures the missing rungs of all ladders, packs them, and times the finals. The caller holds the folder's lock.
-
-    Raises `FlashladderError`: the run did not start or finish. Raises `CheckFailed`: candidates failed (exit code 1).
-    """
+    """Measures the missing rungs, packs them, and times the finals. Raises as `flashladder.sweep.command.main`."""
     ladders, part = ladders_of(made), options.shard
     ladders = ladders[part[0] :: part[1]] if part else ladders
     climb(made, ladders, place, records, options, lines)
@@ -323,8 +316,7 @@ def pack(
 ) -> BenchResult:
     """Writes and returns the document of complete ladders. Failed candidates are listed, without samples.
 
-    Rungs and finals have separate documents: samples that chose a configuration must not judge it, too.
-    Raises `FlashladderError`: nothing was measured, or GPU models, drivers or versions of torch differ.
+    Rungs and finals have separate documents: samples that chose a configuration must not judge it. Raises as `join`.
     """
     failures = [failure for ladder in ladders for failure in ladder.failures]
     failed = {failure.address for failure in failures}

@@ -16,11 +16,11 @@ from pathlib import Path
 import re
 import shutil
 import tempfile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from flashladder.arguments import Parser, result_file
+from flashladder.arguments import module_parser, result_file
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import read_text, relative, sha256, write_atomic
 from flashladder.ladder.config import KernelConfig
@@ -28,23 +28,10 @@ from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.names import GPUS
 from flashladder.paths import ITERATIONS
+from flashladder.results import statistics
 from flashladder.results.derive import joined
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult, Summary, kernel_key
-from flashladder.results.statistics import (
-    SEED,
-    Floats,
-    LogSummary,
-    Verdict,
-    harmonic_mean,
-    interval,
-    median,
-    percent,
-    resampled_medians,
-    stated,
-    verdict,
-    widened,
-)
 
 FINALS = "tuned.json.gz"  # document of the finals, in the folder of the rungs' document
 BOTH = "both"  # both dtypes, by the harmonic mean of their results
@@ -53,18 +40,15 @@ EVIDENCE = "tuned: "  # start of the comment above an entered line
 
 @dataclass(frozen=True)
 class Standing:
-    """Winner and present configuration of an iteration in one dtype, or in `BOTH`, measured in the finals.
-
-    If the iteration's own configuration was not timed, `present` is None and `verdict` is ``ambiguous``.
-    """
+    """Winner and present configuration of an iteration in one dtype, or in `BOTH`, measured in the finals."""
 
     number: int
     dtype: str
     config: KernelConfig
-    winner: LogSummary
+    winner: statistics.LogSummary
     own_config: KernelConfig | None
-    present: LogSummary | None
-    verdict: Verdict
+    present: statistics.LogSummary | None  # None: `own_config` was not timed, and `verdict` is ``ambiguous``
+    verdict: statistics.Verdict
 
 
 def present_of(document: BenchResult, number: int) -> KernelConfig | None:
@@ -73,10 +57,7 @@ def present_of(document: BenchResult, number: int) -> KernelConfig | None:
 
 
 def ranked(document: BenchResult, number: int) -> dict[str, list[KernelConfig]]:
-    """The candidates of an iteration per dtype and for `BOTH`, by their rungs: most pairs first, then fastest first.
-
-    A candidate that was dropped early has too few pairs for a valid interval. So it ranks behind all that were not.
-    """
+    """An iteration's candidates per dtype and for `BOTH`: most pairs first, so dropped ones last, then fastest."""
     by_dtype: dict[str, dict[KernelConfig, Summary]] = {}  # the fp16 configurations
     for summary in document.summaries:
         kernel = document.kernels.get(summary.kernel)
@@ -88,7 +69,7 @@ def ranked(document: BenchResult, number: int) -> dict[str, list[KernelConfig]]:
         def rank(config: KernelConfig) -> tuple[float, float]:
             found = [summaries[config] for summaries in dtypes]
             pairs = min(document.settings.min_pairs, *(one.n_pairs for one in found))
-            return -pairs, -harmonic_mean([one.pct for one in found])
+            return -pairs, -statistics.harmonic_mean([one.pct for one in found])
 
         return sorted((config for config in dtypes[0] if all(config in one for one in dtypes)), key=rank)
 
@@ -103,10 +84,7 @@ def finalists(document: BenchResult, number: int) -> tuple[KernelConfig, ...]:
 
 
 def judged(rungs: BenchResult, finals: BenchResult) -> list[Standing]:
-    """The rungs' winners, judged by the finals. Each iteration has one standing per dtype, then one for both.
-
-    The noise floor is that of the finals; for both dtypes, the larger one.
-    """
+    """The rungs' winners, judged by the finals and their noise floor: per dtype, then for both (the larger floor)."""
     standings = []
     for number in sorted({kernel.iteration for kernel in rungs.kernels.values()}):
         present, orders = present_of(rungs, number), ranked(rungs, number)
@@ -118,24 +96,24 @@ def judged(rungs: BenchResult, finals: BenchResult) -> list[Standing]:
                 continue
             floor = max(math.log1p(finals.floors_pct[one] / 100) for one in dtypes)
             theirs = _draws(finals, number, present, dtypes) if present else None
-            judgement: Verdict = "same" if config == present else "ambiguous"
+            judgement: statistics.Verdict = "same" if config == present else "ambiguous"
             if theirs and config != present:
                 difference = _summary(mine[0] - theirs[0], mine[1] - theirs[1], min(mine[2], theirs[2]))
-                judgement = verdict(difference, floor, enough=finals.settings.min_pairs)
-            winner = widened(_summary(*mine), floor)
-            loser = widened(_summary(*theirs), floor) if theirs else None
+                judgement = statistics.verdict(difference, floor, enough=finals.settings.min_pairs)
+            winner = statistics.widened(_summary(*mine), floor)
+            loser = statistics.widened(_summary(*theirs), floor) if theirs else None
             standings.append(Standing(number, dtype, config, winner, present, loser, judgement))
     return standings
 
 
-def _summary(middle: float, draws: Floats, n: int) -> LogSummary:
-    low, high = interval(draws)
-    return LogSummary(middle, min(low, middle), max(high, middle), n)
+def _summary(middle: float, draws: statistics.Floats, n: int) -> statistics.LogSummary:
+    low, high = statistics.interval(draws)
+    return statistics.LogSummary(middle, min(low, middle), max(high, middle), n)
 
 
 def _draws(
     finals: BenchResult, number: int, config: KernelConfig, dtypes: Sequence[str]
-) -> tuple[float, Floats, int] | None:
+) -> tuple[float, statistics.Floats, int] | None:
     """Median log ratio of a configuration (harmonic mean over `dtypes`), its bootstrap draws and number of pairs."""
     medians, draws, n_pairs = [], [], []
     for dtype in dtypes:
@@ -144,11 +122,11 @@ def _draws(
         values, _ = joined([(group, one) for group in finals.groups for one in group.series if one.kernel == key])
         if not values.size:
             return None
-        medians.append(math.exp(median(values)))
-        seed = int(sha256(form)[:8], 16) + SEED  # so configurations have independent draws
-        draws.append(np.exp(-resampled_medians(values, seed=seed)))
+        medians.append(math.exp(statistics.median(values)))
+        seed = int(sha256(form)[:8], 16) + statistics.SEED  # so configurations have independent draws
+        draws.append(np.exp(-statistics.resampled_medians(values, seed=seed)))
         n_pairs.append(int(values.size))
-    return math.log(harmonic_mean(medians)), np.log(len(draws) / np.sum(draws, axis=0)), min(n_pairs)
+    return math.log(statistics.harmonic_mean(medians)), np.log(len(draws) / np.sum(draws, axis=0)), min(n_pairs)
 
 
 def render(standings: Sequence[Standing]) -> str:
@@ -165,17 +143,15 @@ def render(standings: Sequence[Standing]) -> str:
     return "\n".join(lines)
 
 
-def _shown(summary: LogSummary | None) -> str:
+def _shown(summary: statistics.LogSummary | None) -> str:
     if summary is None:
         return "not timed"
-    return f"{percent(summary.median):6.1f} % [{percent(summary.low):.1f}, {percent(summary.high):.1f}]"
+    middle, low, high = map(statistics.percent, (summary.median, summary.low, summary.high))
+    return f"{middle:6.1f} % [{low:.1f}, {high:.1f}]"
 
 
 def documents(path: Path) -> tuple[BenchResult, BenchResult]:
-    """The rungs' document at `path`, and the finals' document in the same folder.
-
-    Raises `FlashladderError`: a document is missing, or is not from a tuning run.
-    """
+    """The documents of the rungs at `path` and of the finals beside it; `FlashladderError`: no tuning run."""
     again, hint = path.with_name(FINALS), "a tuning run writes tune.json.gz and tuned.json.gz; copy both"
     if path == again:
         raise FlashladderError("file contains the finals", where=relative(path), expected="the rungs", hint=hint)
@@ -187,10 +163,9 @@ def documents(path: Path) -> tuple[BenchResult, BenchResult]:
 
 
 def enter(configs: Mapping[int, KernelConfig], gpu: str, evidence: str) -> list[Path]:
-    """Writes configurations for one GPU into the iterations' files, all or none; returns the changed files.
+    """Enters fp16 `configs` by iteration number, for the key `gpu`, all or none; returns the changed files.
 
-    `configs` contains fp16 configurations by iteration number. `gpu` is the key of the GPU in the files. The comment
-    above each configuration contains `evidence`, the source of the configurations.
+    The comment above each configuration contains `evidence`, the source of the configurations.
     Raises `FlashladderError`: a file has an unexpected layout, or an edit would change other configurations, too.
     """
     before = load_all(ITERATIONS)
@@ -202,100 +177,80 @@ def enter(configs: Mapping[int, KernelConfig], gpu: str, evidence: str) -> list[
         after = load_all(copy)
     for old, new in zip(before, after, strict=True):
         if dict(new.configs) != {**old.configs, **({gpu: configs[old.number]} if old.number in configs else {})}:
+            hint = "an iteration may inherit this one: first give it its own line"
             raise FlashladderError(
-                "the edit would change another configuration, too",
-                where=relative(old.path),
-                hint="an iteration may inherit this one: first give it its own line",
+                "the edit would change another configuration, too", where=relative(old.path), hint=hint
             )
     return [write_atomic(path, text) for path, text in texts.items()]
 
 
 def edited(iteration: Iteration, config: KernelConfig, gpu: str, evidence: str) -> str:
-    """The text of an iteration's file with a new configuration for `gpu`, below a comment with its evidence.
-
-    Raises `FlashladderError`: the file has no one-line mapping for that GPU.
-    """
+    """An iteration's file with a configuration for `gpu` and its evidence; `FlashladderError`: not one line there."""
     values = iteration.family.to_knobs(iteration.parts, config)  # without those that the iteration's parts fix
     knobs = "{" + ", ".join(f"{key}: {value}" for key, value in values.items()) + "}"
     text = read_text(iteration.path)
     line = re.compile(rf"^(?:[ \t]+# {EVIDENCE}.*\n)?([ \t]+){gpu}:[ \t]*\{{[^{{}}#\n]*\}}([ \t]*#.*)?$", re.MULTILINE)
     new, count = line.subn(lambda own: f"{own[1]}# {EVIDENCE}{evidence}\n{own[1]}{gpu}: {knobs}{own[2] or ''}", text)
     if count != 1:
-        raise FlashladderError(
-            f"no one-line configuration of {gpu}",
-            where=relative(iteration.path),
-            expected=f"  {gpu}: {{B_r: ..., ...}}",
-            found=f"{count} such lines",
-            hint=f"enter it by hand: {knobs}",
-        )
+        what, expected = f"no one-line configuration of {gpu}", f"  {gpu}: {{B_r: ..., ...}}"
+        where, found, hint = relative(iteration.path), f"{count} such lines", f"enter it by hand: {knobs}"
+        raise FlashladderError(what, where=where, expected=expected, found=found, hint=hint)
     return new
 
 
 class Candidate(NamedTuple):
-    """One candidate of a tuning run, as a row of its table.
-
-    `pct` is its speed in percent of FA2; `low` and `high` bound the 95 % interval, None if there are too few pairs.
-    Per thread, `live` is the estimated number of registers, `registers` the compiled one (None: the driver compiles),
-    `spilled` the spilled bytes. `warps` are resident per SM. `failure` is the reason if there are no times.
-    """
+    """One candidate of a tuning run, as a row of its table."""
 
     iteration: int
     dtype: str
     tile: str
     config: str
-    pct: float | None = None
-    low: float | None = None
+    pct: float | None = None  # its speed in percent of FA2
+    low: float | None = None  # of the 95 % interval; None: too few pairs
     high: float | None = None
     pairs: int = 0
-    live: int = 0
-    registers: int | None = None
-    spilled: int | None = None
-    warps: int | None = None
-    failure: str = ""
+    live: int = 0  # estimated registers per thread
+    registers: int | None = None  # compiled ones per thread; None: the driver compiles
+    spilled: int | None = None  # bytes per thread
+    warps: int | None = None  # resident per SM
+    failure: str = ""  # the reason if there are no times
 
 
 def rows_of(document: BenchResult) -> list[Candidate]:
-    """A row per candidate, by iteration and dtype: most pairs first, then fastest first. Failures are last.
-
-    Raises `FlashladderError`: the document is not from a sweep, or its GPU is not in configs/gpus.
-    """
+    """Rows by iteration and dtype: most pairs, then fastest first; failures last. `FlashladderError`: unknown GPU."""
     key = gpu_key(document.gpu.name)
     if document.sweep is None or key is None:
         raise FlashladderError("not a tuning run on a GPU of configs/gpus", found=document.gpu.name)
-    gpu, enough, rows = load_gpus()[key], document.settings.min_pairs, []
+    gpu, enough, rows = load_gpus()[key], document.settings.min_pairs, list[Candidate]()
     families = {one.number: one.family for one in load_all()}
-    for one in stated(document).summaries:
+
+    def add(number: int, config: KernelConfig, **facts: Any) -> None:
+        live = families[number].live_registers(config)
+        rows.append(Candidate(number, config.dtype, config.tile, config.brief(), live=live, **facts))
+
+    for one in statistics.stated(document).summaries:
         kernel = document.kernels[one.kernel]
         config, warps, spilled = KernelConfig.parse(kernel.config), None, None
-        if kernel.registers is not None:
-            warps = gpu.occupancy(
-                registers=kernel.registers, threads=config.n_threads, shared_bytes=config.smem_bytes
-            ).warps
+        if (registers := kernel.registers) is not None:
+            shared = config.smem_bytes
+            warps = gpu.occupancy(registers=registers, threads=config.n_threads, shared_bytes=shared).warps
         if kernel.spill_stores is not None:
             spilled = kernel.spill_stores + (kernel.spill_loads or 0)
         low, high = (one.pct_low, one.pct_high) if one.n_pairs >= enough else (None, None)
-        live = families[kernel.iteration].live_registers(config)
-        rows.append(Candidate(
-            kernel.iteration, one.dtype, config.tile, config.brief(), one.pct, low, high, one.n_pairs, live,
-            kernel.registers, spilled, warps,
-        ))  # fmt: skip
+        times = {"pct": one.pct, "low": low, "high": high, "pairs": one.n_pairs}
+        add(kernel.iteration, config, **times, registers=registers, spilled=spilled, warps=warps)
     rows.sort(key=lambda row: (row.iteration, row.dtype, -min(row.pairs, enough), -(row.pct or 0)))
     cells = {cell.address: cell for cell in document.sweep.planned}
     for failure in document.sweep.failures:
         cell, reason = cells[failure.address], f"{failure.kind}: {failure.message}"
-        number, config = int(cell.subject), KernelConfig.parse(cell.config)
-        live = families[number].live_registers(config)
-        rows.append(Candidate(number, cell.dtype, config.tile, config.brief(), live=live, failure=reason))
+        add(int(cell.subject), KernelConfig.parse(cell.config), failure=reason)
     return rows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the standings; with ``--write`` enters winners that are faster by more than the noise floor."""
-    parser = Parser(
-        prog="python -m flashladder.sweep.winner",
-        description="Compares the winners of a tuning run with the iterations' present configurations.",
-        epilog="example: python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz",
-    )
+    description = "Compares the winners of a tuning run with the iterations' present configurations."
+    parser = module_parser("sweep.winner", description, "build/sweep/h200/tune.json.gz")
     parser.add_argument("path", type=result_file, help="document of the rungs, in the folder of the finals' document")
     parser.add_argument("--write", action="store_true", help="enter winners that are faster into the iterations")
     options = parser.parse_args(argv)

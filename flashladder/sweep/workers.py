@@ -96,19 +96,14 @@ class Worker:
 
     The process starts in the parent folder of this package, so Python does not import a checkout in the caller's
     working folder. The process dies when the thread that started it ends.
-
-    Attributes:
-        python: interpreter of the process; None if there is no process.
-        broken: interpreters whose process did not start. Two in a row mean that the device is lost.
-        is_sound: whether the last process started.
-        is_lost: whether the device gets no more tasks.
     """
 
     def __init__(self, device: Device, tell: Callable[[Event], object], module: str = MODULE) -> None:
         self.device = device
-        self.python: str | None = None
-        self.broken: list[str] = []
-        self.is_sound, self.is_lost = True, False
+        self.python: str | None = None  # interpreter of the process; None if there is no process
+        self.broken: list[str] = []  # interpreters whose process did not start
+        self.is_sound = True  # whether the last process started; two in a row that did not mean a lost device
+        self.is_lost = False  # whether the device gets no more tasks
         self._tell, self._module = tell, module
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
@@ -316,10 +311,8 @@ def run(
     No task starts after `budget_s` seconds. `follow` returns the tasks that follow from a record. `tell` gets each
     event, from one thread at a time: ``started``, ``measured``, ``failed``, ``worker``, ``worker-killed``,
     ``worker-broken``, ``held-back``, ``lane-lost``.
-
-    Raises:
-        FlashladderError: cells remain (budget spent, or no worker could be started), or a record could not be written.
-        KeyboardInterrupt: as after any error, the workers are ended and all written records stay.
+    Raises `FlashladderError`: cells remain (budget spent, or no worker could be started), or a record could not be
+    written. Raises `KeyboardInterrupt`: as after any error, the workers are ended and all written records stay.
     """
     end = math.inf if budget_s is None else time.monotonic() + budget_s
     ready, lost, one_at_a_time = list(tasks), dict[str, str](), threading.Lock()
@@ -362,10 +355,8 @@ def run(
             worker.end()
     if ready:
         why = "the grid's budget is spent" if is_late else "no worker could be started"
-        raise FlashladderError(
-            f"{why}: {len(ready)} cells are not measured", where=relative(records.folder),
-            found="; ".join(f"{name}: {message}" for name, message in lost.items()) or None, hint=GOES_ON,
-        )  # fmt: skip
+        what, found = f"{why}: {len(ready)} cells are not measured", "; ".join(f"{of}: {lost[of]}" for of in lost)
+        raise FlashladderError(what, where=relative(records.folder), found=found or None, hint=GOES_ON)
 
 
 def answer(measure: Measure, request: Mapping[str, Any]) -> Answer:

@@ -90,12 +90,12 @@ class SimulatedGpu(FakeGpu):
             "_loaded": self.installed,
             "prepare": partial(prepare, device="cpu"),
             "bench_group": partial(bench_group, reference=self.reference),
-            "reference_identity": identity,
-            "reference_subject": subject,
-            "lacking": lambda *_: None,
             "LOOK_S": 0.0,
         }.items():
             patch(measure, name, value)
+        patch(references, "reference_identity", identity)
+        patch(references, "reference_subject", subject)
+        patch(references, "lacking", lambda *_: None)
         patch(references, "reference_kernel", lambda dtype, name, *_: f"{name} in {dtype}")
 
 
