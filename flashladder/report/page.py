@@ -13,7 +13,6 @@ import base64
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 import hashlib
 from html import escape
 from importlib.metadata import version
@@ -22,7 +21,6 @@ import re
 import runpy
 from typing import TYPE_CHECKING, Any
 
-import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
@@ -32,13 +30,12 @@ from flashladder.paths import PACKAGE, ROOT
 from flashladder.report.book import Book
 from flashladder.report.data import Ladder
 from flashladder.report.plot import kept
-from flashladder.report.tables import DASH, headline_machine
+from flashladder.report.tables import DASH, TEMPLATES, environment, headline_machine
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TEMPLATES = Path(__file__).with_name("templates")
 INDEX = "index.html"
 PLACES = (ROOT, PACKAGE.parent)  # the checkout of FLASHLADDER_ROOT may hold only data
 SECTIONS = next((root for root in PLACES if (root / "analysis" / "page").is_dir()), ROOT) / "analysis" / "page"
@@ -271,15 +268,6 @@ def inflated_page(page: bytes) -> bytes:
         return _RECORDS.sub(lambda found: inflated(found[0].decode()).encode(), page, count=1)
     except ValueError:
         return page  # its records are damaged
-
-
-@lru_cache(maxsize=8)
-def environment(*folders: Path) -> jinja2.Environment:
-    """jinja2 over the templates of `folders`; it escapes every value, and an unknown name is an error."""
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folders), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
 
 
 def html(text: str) -> Markup:

@@ -7,7 +7,10 @@ Below the steps are the libraries that were timed beside the last step.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import get_args
+from functools import cache
+from pathlib import Path
+import statistics
+from typing import TYPE_CHECKING, Any, get_args
 
 from flashladder.columns import grouped, listed, markdown
 from flashladder.ladder.gpus import load_gpus
@@ -18,10 +21,32 @@ from flashladder.names import DTYPES, HEADLINE_LENGTH, LIBRARIES, PUBLISHED_GPU
 from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Timing, plain
 from flashladder.results.published import Statistic
 
+if TYPE_CHECKING:
+    import jinja2
+
 DASH = "–"
 NOT_RUN = "not run here"  # the step's family does not run on this GPU
 LONG = ("95 % interval", "harmonic mean", "registers", "spills, B")  # columns that README's table leaves out
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+@cache
+def environment(folder: Path, *, escapes: bool = True) -> jinja2.Environment:
+    """jinja2 over the templates of a folder; it escapes every value for HTML, and an unknown name is an error."""
+    import jinja2
+
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader((folder, TEMPLATES)), autoescape=escapes,  # noqa: S701  # Markdown is no HTML
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=not escapes,
+    )  # fmt: skip
+    made.filters |= {"median": statistics.median, "one_line": lambda text: " ".join(text.split()) + "\n"}
+    return made
+
+
+def written(template: str, **values: Any) -> str:
+    """The text of a page: a Markdown template of ``templates/`` with these values."""
+    return environment(TEMPLATES, escapes=False).get_template(template).render(values)
 
 
 def gpu_title(key: str) -> str:

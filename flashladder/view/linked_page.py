@@ -23,8 +23,8 @@ from markupsafe import Markup
 from flashladder.files import deflated, inflated
 from flashladder.machine_code.sass import LONE_OPCODES
 from flashladder.report.book import in_script
-from flashladder.report.page import TEMPLATES as REPORT
-from flashladder.report.page import environment
+from flashladder.report.tables import TEMPLATES as REPORT
+from flashladder.report.tables import environment
 from flashladder.view.linked import Linked, Place
 
 TEMPLATES = Path(__file__).with_name("templates")
