@@ -198,8 +198,7 @@ class Kernel:
 def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
     """An iteration's kernel, compiled if needed.
 
-    Raises:
-        FlashladderError: the compilation fails, the kernel has no loop, or its branches depend on more than the launch.
+    Raises `FlashladderError` if that fails, the kernel has no loop, or its branches depend on more than the launch.
     """
     length = -(-KV_BLOCKS * config.B_c // config.B_r) * config.B_r  # whole blocks of query rows
     shape = Problem(batch=1, seq_len=length, n_heads=HEADS, d_head=D_HEAD)
@@ -325,9 +324,8 @@ class Prediction:
 def predict(kernel: Kernel, gpu: Gpu, seq_len: int) -> Prediction:
     """The prediction for a kernel.
 
-    Raises:
-        FlashladderError: the kernel does not fit the GPU, the length is no multiple of its tiles, the GPU's file lacks
-            a rate, or the model does not know an instruction.
+    Raises `FlashladderError` if the kernel does not fit the GPU, the length is no multiple of its tiles, the GPU's file
+    lacks a rate, or the model does not know an instruction.
     """
     config = kernel.config
     require_length(config, seq_len)

@@ -120,9 +120,7 @@ def compared(name: str, result: BenchResult) -> list[Comparison]:
 
     An ablation is compared with its iteration, in the configuration that it was derived from. Another compiler is
     compared with the pinned one. The two kernels were timed at different times, so they are resampled independently.
-
-    Raises:
-        FlashladderError: the result is not of a sweep, its sweep has no such cells, or it has no A/A floor.
+    Raises `FlashladderError` if the result is not of a sweep, its sweep has no such cells, or it has no A/A floor.
     """
     if result.sweep is None:
         raise FlashladderError("not the packed result of a sweep", hint="`invoke sweep --grid NAME` ends with one")

@@ -234,12 +234,7 @@ class Options(LaunchOptions):
 
 
 def traced(options: Options) -> tuple[str, bool]:
-    """The text to print for an iteration, and whether all errors are within rounding.
-
-    Raises:
-        FlashladderError: bad options, or a kernel that trace cannot read.
-        EmulationError: the kernel does something forbidden.
-    """
+    """The text to print for an iteration, and whether all errors are within rounding; errors as of `trace`."""
     iteration = load_description(options.iteration)
     iteration.family.require_alike("trace")
     shape, seed = options.shape, within("seed", options.seed, least=0)
@@ -302,9 +297,8 @@ def _chosen(found: Trace, options: Options) -> Comparison:
 def run(options: Options) -> int:
     """Traces and prints; the exit code is 1 if an intermediate is wrong.
 
-    Raises:
-        FlashladderError: bad options, or a kernel that trace cannot read.
-        CheckFailed: the kernel does something forbidden, or a tool of ``--sanitize`` reports an error.
+    Raises `FlashladderError` for bad options and kernels that trace cannot read, `CheckFailed` if the kernel does
+    something forbidden or a tool of ``--sanitize`` reports an error.
     """
     if options.sanitize:  # checked before anything slow
         from flashladder.gpu.doctor import require_gpu

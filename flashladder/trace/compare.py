@@ -31,18 +31,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.problem import Problem
-from flashladder.trace.recorder import (
-    QUAD,
-    SCALED,
-    STALE,
-    STATISTICS,
-    TILE_K,
-    TILE_N,
-    Geometry,
-    Held,
-    KvStep,
-    Recorder,
-)
+from flashladder.trace.recorder import QUAD, SCALED, STALE, STATISTICS, TILE_K, TILE_N, Geometry, Held, KvStep, Recorder
 import ptxemu
 from ptxemu import Array, Instruction
 
@@ -366,11 +355,8 @@ def trace(
 ) -> Trace:
     """Runs a kernel on inputs of the name `contents` (`fill`) and compares all its intermediates.
 
-    `kernel` is another kernel with the same parameters, in place of the iteration's.
-
-    Raises:
-        FlashladderError: the kernel cannot take the shape, or trace cannot read the kernel.
-        EmulationError: the kernel does something forbidden.
+    `kernel` is another kernel with the same parameters, in place of the iteration's. Raises `FlashladderError` if the
+    kernel cannot take the shape or trace cannot read it, `EmulationError` if the kernel does something forbidden.
     """
     scores = shape.batch * shape.n_heads * shape.seq_len**2
     if scores > LARGEST:

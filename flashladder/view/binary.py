@@ -29,7 +29,6 @@ from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.sass import LEGEND, Control, Sass, count, decoded, parse, run_nvdisasm
 from flashladder.names import DEFAULT_ARCH
 
-CUBIN, PTX = ".cubin", ".ptx"  # what --out of `sass` and `ptx` writes
 SUFFIXES = (".whl", ".so", ".pyd", ".o", ".a", ".fatbin", ".cubin", ".ptx")
 COLUMNS = [
     *("total", "IADD3", "LOP3", "SHF", "IMAD.MOV.U32", "MOV", "CS2R", "FMUL", "FFMA", "FADD"),
@@ -193,7 +192,7 @@ def output_of(wanted: Wanted, ending: str) -> Path | None:
 
 def show_sass(path: Path, wanted: Wanted, title: str = "") -> None:
     """Prints the machine code of one kernel of a file under `title`, or lists the kernels."""
-    out = output_of(wanted, CUBIN)
+    out = output_of(wanted, ".cubin")
     with images(path) as found:
         if (kernel := _chosen_or_listed(found, "SASS", wanted)) is None:
             return
@@ -247,7 +246,7 @@ def show_ptx_of_file(path: Path, wanted: Wanted) -> None:
 
     If the file holds no PTX, the PTX that ptxas kept in a cubin (``-lineinfo``) is printed.
     """
-    out = output_of(wanted, PTX)
+    out = output_of(wanted, ".ptx")
     with images(path) as found:
         kind: Kind = "PTX" if any(image.kind == "PTX" for image in found) else "SASS"
         if (kernel := _chosen_or_listed(found, kind, wanted)) is None:

@@ -283,9 +283,7 @@ def svg(picture: Picture) -> str:
 def drawn(named: str, config: str | None, arch: str, seq_len: int, kernel: str) -> Picture:
     """The picture of an iteration's kernel in a launch of `seq_len` positions, or of a kernel in a file.
 
-    Raises:
-        FlashladderError: no such iteration, configuration or file, a length that the tiles do not divide, or a length
-            for a file.
+    Raises `FlashladderError` if there is none, and for a length for a file or one that the tiles do not divide.
     """
     if path := file_named(named, Wanted(config=config, kernel=kernel)):
         if seq_len != HEADLINE_LENGTH:

@@ -33,17 +33,7 @@ from flashladder.machine_code.order import WORK, steady, stretches, under_produc
 from flashladder.machine_code.ptxas import COLUMNS, Occupancy, PtxasRow
 from flashladder.machine_code.sass import Sass, count
 from flashladder.toolchain import require_arch
-from flashladder.view.binary import (
-    CUBIN,
-    PTX,
-    Wanted,
-    file_named,
-    is_file,
-    output_of,
-    sass_of,
-    show_ptx_of_file,
-    show_sass,
-)
+from flashladder.view.binary import Wanted, file_named, is_file, output_of, sass_of, show_ptx_of_file, show_sass
 
 FACTS = ("ctas", "warps", "occupancy", "limited_by")  # for each GPU, in JSON and CSV
 LETTERS = {"registers": "R", "shared memory": "S", "warps": "W", "CTAs": "C", "barriers": "B"}
@@ -61,7 +51,7 @@ def show_sass_of(target: str, wanted: Wanted) -> None:
         wanted.require_only("--order", "order", "config", "kernel", "arch")
     path, title = file_named(target, wanted), ""
     if path is None:
-        output_of(wanted, CUBIN)  # refuses bad options before the compilation
+        output_of(wanted, ".cubin")  # refuses bad options before the compilation
         iteration = load_description(target)
         config, arch = one_config(iteration, wanted.config), wanted.arch or iteration.shown_arch
         path = cubin_for(iteration, config, arch).cubin
@@ -135,7 +125,7 @@ def show_ptx(description: str, wanted: Wanted) -> None:
     if path := file_named(description, wanted):
         show_ptx_of_file(path, wanted)
         return
-    output_of(wanted, PTX)  # refuses bad options before the compilation
+    output_of(wanted, ".ptx")  # refuses bad options before the compilation
     iteration = load_description(description)
     chosen = one_config(iteration, wanted.config)
     if wanted.arch:

@@ -51,10 +51,7 @@ def equal_configs(before: Iteration, after: Iteration, text: str | None = None) 
 
     The first that fits of: `text`, a configuration of `after`; for a parent and its child, that of the child's claims;
     the A100's of `after`; the A100's of `before`. Iterations with equal parts, or with no common configuration, keep
-    their own (`caveat` says so).
-
-    Raises:
-        FlashladderError: `text` names a configuration that `after` cannot express.
+    their own (`caveat` says so). `FlashladderError` if `text` names a configuration that `after` cannot express.
     """
     own = before.configs[PUBLISHED_GPU], after.configs[PUBLISHED_GPU]
     if text:
@@ -248,11 +245,7 @@ def text_of(found: Mapping[str, Sequence[Delta]], steps: Steps) -> str:
 def diff(
     first: str, second: str, config: str | None = None, *, whole: bool = False, page: str = "", as_json: bool = False
 ) -> None:
-    """Prints the difference of two iterations, or writes their page.
-
-    Raises:
-        FlashladderError: no such iteration or configuration, a failed compilation, or conflicting options.
-    """
+    """Prints the difference of two iterations, or writes their page; `FlashladderError` if an option is wrong."""
     steps = before, after = load_description(first), load_description(second)
     configs = equal_configs(before, after, config)
     if page:

@@ -189,8 +189,7 @@ def _of_ptx(kernel: Linked, rows: Iterable[int]) -> Selection:
 def of_line(kernel: Linked, text: str) -> Selection:
     """The code made from lines of a CUDA file, directly or through calls, or from lines of the PTX.
 
-    Raises:
-        FlashladderError: `text` is malformed, the kernel has no such file, or no code was made from these lines.
+    Raises `FlashladderError` if `text` is malformed, the kernel has no such file, or no code was made from these lines.
     """
     match = LINE.fullmatch(text)
     first = int(match["first"] or 1) if match else 0

@@ -50,9 +50,8 @@ GOODBYE = (
 def walk(first: int = 1, *, waits: bool = True) -> None:
     """Shows the stations from `first` on; on a terminal it waits before each one if `waits` is true.
 
-    Raises:
-        CheckFailed: a command failed or did not print the text of its station.
-        FlashladderError: no such station, or no checkout.
+    Raises `CheckFailed` if a command fails or does not print the text of its station, `FlashladderError` if there is no
+    such station, or no checkout.
     """
     within("start", first, most=len(STATIONS))
     require_checkout("tour")
