@@ -22,16 +22,8 @@ from typing import TYPE_CHECKING
 from flashladder import parallel
 from flashladder.columns import markdown
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
-from flashladder.explain.predict import (
-    NAME,
-    Predicted,
-    Predictions,
-    explain,
-    known,
-    load_predictions,
-    percentages,
-    worth,
-)
+from flashladder.explain import predict as model
+from flashladder.explain.predict import NAME, Predicted, Predictions, known, load_predictions, percentages
 from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration
@@ -58,7 +50,7 @@ PUBLISHED = 16  # iterations; the others were never timed on these
 def predicted(job: Job) -> Predicted:
     """What the model says of one iteration on one GPU, in the GPU's configuration or in another."""
     gpu, number, config = job
-    return explain(str(number), gpu, config, SEQ_LEN).data
+    return model.explain(str(number), gpu, config, SEQ_LEN).data
 
 
 def predictions() -> Predictions:
@@ -120,14 +112,10 @@ def compare_tuned(predictions: Predictions, gpu: str) -> Compared:
 def compared(gpu: str, what: str, pairs: Mapping[int | str, tuple[float, float]]) -> Compared:
     """How far predicted figures are from the others."""
     off = {key: mine - theirs for key, (mine, theirs) in pairs.items()}
-    return Compared(
-        gpu=gpu,
-        what=what,
-        pairs=pairs,
-        spearman=spearman([mine for mine, _ in pairs.values()], [theirs for _, theirs in pairs.values()]),
-        median_error=statistics.median(map(abs, off.values())),
-        largest=max(off.items(), key=lambda item: abs(item[1])),
-    )
+    ours, theirs = zip(*pairs.values(), strict=True)
+    median_error = statistics.median(map(abs, off.values()))
+    largest = max(off.items(), key=lambda item: abs(item[1]))
+    return Compared(gpu, what, pairs, spearman(ours, theirs), median_error, largest)
 
 
 def summary(compared: list[Compared]) -> str:
@@ -163,7 +151,7 @@ def steps(data: Predictions) -> str:
     """What each step beyond the published ladder is worth where nobody timed it."""
     rows = []
     for place, one in enumerate(data.gpus[UNTIMED[0]]):
-        told = [worth(data, gpu, data.gpus[gpu][place]) for gpu in UNTIMED]
+        told = [model.worth(data, gpu, data.gpus[gpu][place]) for gpu in UNTIMED]
         if one.iteration > PUBLISHED and all(told):
             cells = [f"{step[1]:+.1f} %" for step in told if step]
             rows.append([f"{one.iteration} over {load_iteration(one.iteration).parent}", *cells])

@@ -212,16 +212,9 @@ def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
             expected="rounds of a main loop", found=f"{len(starts)} with {length} keys",
         )  # fmt: skip
     block = tuple(one for index in order[starts[0] : starts[1]] for one in flow.code(index))
-    return Kernel(
-        iteration=iteration,
-        config=config,
-        cubin=cubin,
-        whole=tuple(one for index in order for one in flow.code(index)),
-        block=block,
-        kv_blocks=length // config.B_c,
-        conflicts=conflicts_of(iteration, config),
-        votes=sum(is_vote(one, operands(one)) for one in block),
-    )
+    whole = tuple(one for index in order for one in flow.code(index))
+    votes = sum(is_vote(one, operands(one)) for one in block)
+    return Kernel(iteration, config, cubin, whole, block, length // config.B_c, conflicts_of(iteration, config), votes)
 
 
 def conflicts_of(iteration: Iteration, config: KernelConfig) -> float:

@@ -154,10 +154,8 @@ def headlines(results: Path = RESULTS) -> list[str]:
         timed = [one for one in result.summaries if (one.kernel, one.dtype, one.shape) not in hosts]
         ours, theirs = _fastest(timed, result.kernels), _fastest(timed, result.references)
         if times := [ours[cell].pct / theirs[cell].pct for cell in ours.keys() & theirs.keys()]:
-            lengths, dtypes = (
-                [length for _, length in ours],
-                " and ".join(sorted({dtype for dtype, _ in ours}, reverse=True)),
-            )
+            lengths = [length for _, length in ours]
+            dtypes = " and ".join(sorted({dtype for dtype, _ in ours}, reverse=True))
             beside, missing = (
                 listed([TITLES[name] for name in LIBRARIES if (name in result.references) is timed_there])
                 for timed_there in (True, False)

@@ -40,8 +40,12 @@ def environment(folder: Path, *, escapes: bool = True) -> jinja2.Environment:
         loader=jinja2.FileSystemLoader((folder, TEMPLATES)), autoescape=escapes,  # noqa: S701  # Markdown is no HTML
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=not escapes,
     )  # fmt: skip
-    made.filters |= {"median": statistics.median, "one_line": lambda text: " ".join(text.split()) + "\n"}
+    made.filters |= {"median": statistics.median, "one_line": _one_line}
     return made
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()) + "\n"
 
 
 def written(template: str, **values: Any) -> str:

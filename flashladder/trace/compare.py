@@ -405,34 +405,16 @@ def comparison(
         """The first element with the largest score."""
         at = cta, row, column = tuple(int(axis) for axis in np.unravel_index(int(scores.argmax()), held.array.shape))
         statistic, (x, _, _) = name in STATISTICS, found.ctas[cta]
-        place = Geometry.of(found.config).place(row, column, statistic=statistic)
-        return Where(
-            cta=found.ctas[cta],
-            warp=place.warp,
-            lane=place.lane if held.makers else None,
-            row=row,
-            query=x * found.config.B_r + row,
-            column=None if statistic else column,
-            found=float(value[at]),
-            expected=float(expected[at]),
-            allowed=float(allowed[at]),
-            maker=held.makers.get(place[2:]),
-        )
+        warp, lane, m, n, element = Geometry.of(found.config).place(row, column, statistic=statistic)
+        mine, ideal, most = (float(one[at]) for one in (value, expected, allowed))
+        lane_shown, column_shown = lane if held.makers else None, None if statistic else column
+        maker, query = held.makers.get((m, n, element)), x * found.config.B_r + row
+        return Where(found.ctas[cta], warp, lane_shown, row, query, column_shown, mine, ideal, most, maker)
 
-    return Comparison(
-        step,
-        block,
-        name,
-        held.array,
-        expected,
-        max_error=float(error.max()),
-        rms=float(error.square().mean().sqrt()),
-        share=float(ratio.max()),
-        drift=float(_distance(value, throughout).max()),
-        beyond=beyond,
-        worst=where(ratio),
-        first=where(beyond.int()) if bool(beyond.any()) else None,
-    )
+    drift = _distance(value, throughout).max()
+    largest, rms, share, off = map(float, (error.max(), error.square().mean().sqrt(), ratio.max(), drift))
+    first = where(beyond.int()) if bool(beyond.any()) else None
+    return Comparison(step, block, name, held.array, expected, largest, rms, share, off, beyond, where(ratio), first)
 
 
 def _distance(value: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:

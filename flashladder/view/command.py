@@ -65,15 +65,11 @@ def list_iterations(limit: int | None = None) -> str:
 
 def as_data(iteration: Iteration) -> dict[str, object]:
     """Everything about an iteration except its kernel, as JSON can hold it."""
+    names = ("description", "slug", "title", "why", "unmeasured", "parent")
     claims = iteration.expect
     return {
         "iteration": iteration.number,
-        "description": iteration.description,
-        "slug": iteration.slug,
-        "title": iteration.title,
-        "why": iteration.why,
-        "unmeasured": iteration.unmeasured,
-        "parent": iteration.parent,
+        **{name: getattr(iteration, name) for name in names},
         "change": dict(iteration.change),
         "parts": asdict(iteration.parts),
         "configs": {gpu: c.short_form() if c else None for gpu, c in on_gpus(iteration).items()},
