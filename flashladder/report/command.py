@@ -56,7 +56,7 @@ def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
     report = {results / "report" / name: data for name, data in (render(ladder) | result_pages(results)).items()}
     ranked = {machine.key: ladder.ranking(machine) for machine in ladder.machines}
     report[root / "configs" / FASTEST.name] = fastest(results, ranked).encode()
-    block = "\n".join([tables.readme_block(ladder), "", *sweeps.headlines(results)]).rstrip()
+    block = "\n".join([tables.readme_block(ladder), *sweeps.headlines(results)]).rstrip()
     text = between_markers(read_text(readme), PROGRESSION, block)
     return report | counters.speed(root) | {readme: between_markers(text, "times", sentence(results)).encode()}
 
@@ -157,11 +157,9 @@ def report(*, check: bool = False, as_json: bool = False, show: bool = False) ->
     elif check:
         print("stale" if problems else f"up to date: {len(files)} files")
     else:
-        print(tables.terminal(ladder))
-        print(
-            f"\nplot    {relative(REPORT / PROGRESSION)}.svg, .png\ntables  {relative(REPORT / 'progression.md')}, .csv"
-        )
-        print(f"page    {relative(REPORT / 'index.html')}")
+        folder = relative(REPORT)
+        print(f"{tables.terminal(ladder)}\n\nplot    {folder}/progression.svg, .png")
+        print(f"tables  {folder}/progression.md, .csv\npage    {folder}/index.html")
     for line in (*ladder.refused, *(f"stale: {problem}; run: invoke report" for problem in problems)):
         print(line, file=sys.stderr)
     if show and not webbrowser.open((REPORT / "index.html").as_uri()):

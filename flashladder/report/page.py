@@ -9,11 +9,9 @@ Run: ``invoke report --open``.
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-import hashlib
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
@@ -237,13 +235,9 @@ def page(ladder: Ladder, root: Path = ROOT, sections: Sequence[Section] | None =
         drawn[mark] = panel
         return Markup(mark)  # noqa: S704  # a digest between two marks, until the page has its own digest
 
-    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     whole = environment(TEMPLATES).get_template("frame.html.j2").render(
         summary=_summary(ladder),
         sections=[(name, title, content(book)) for name, title, content in shown],
-        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),  # noqa: S704  # this project's own
-        script=Markup(script),  # noqa: S704  # the same
-        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         records=Markup(RECORDS),  # noqa: S704  # a mark
         html=html,
         plot=plot,
