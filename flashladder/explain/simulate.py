@@ -260,8 +260,6 @@ class _Scheduler:
 
 
 class _Sm:
-    """The state of the SM."""
-
     def __init__(self, steps: Sequence[Step], chip: Chip, ctas: int, warps: int, apart: float) -> None:
         self.steps, self.chip = steps, chip
         self.schedulers = [_Scheduler() for _ in range(SCHEDULERS)]

@@ -3,10 +3,7 @@
 The same committed files always give the same bytes, so ``--check`` finds a stale or edited table. Before the first
 measurement the tables hold published figures only, and say so.
 
-Run:
-    invoke report              # rewrites results/report/ and README's table
-    invoke report --open       # and shows the page
-    invoke report --check      # compares; exit 1 and the names of the stale files
+Run: ``invoke report``, ``invoke report --open``, ``invoke report --check`` (exit 1 and the names of the stale files).
 """
 
 from __future__ import annotations

@@ -447,7 +447,6 @@ def other_runs(path: Path) -> list[BenchResult]:
 
 
 def _floors_of_others(folder: Path, first: Gpu) -> dict[str, tuple[float, ...]]:
-    """A/A floors per dtype of other cards of the same model."""
     floors: dict[str, tuple[float, ...]] = {}
     for path in files_in(folder, f"{SECOND}*.json.gz"):
         result = load_as(path, BenchResult)

@@ -159,7 +159,6 @@ def kept(
 
 @lru_cache(maxsize=1)
 def _drawn_by() -> str:
-    """The matplotlib release and the digest of the code that draws."""
     scripts = (*files_in(Path(__file__).parent, "*.py"), *files_in(ROOT / "analysis", "**/*.py"))
     return version("matplotlib") + sha256(b"".join(path.read_bytes() for path in scripts))
 

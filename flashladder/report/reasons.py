@@ -313,7 +313,6 @@ class Words:
 
 
 def _short(counters: Mapping[str, int]) -> Counts:
-    """Counters by their short names, which claims use."""
     return {short: counters[name] for short, name in COUNTERS.items() if name in counters}
 
 

@@ -3,10 +3,7 @@
 A wrong O only shows that there is a mistake. S, m, P, l and O of each KV block show which step makes it, in which warp,
 row and column. They come from the shipped PTX on this CPU. On a GPU ``--sanitize`` adds compute-sanitizer's four tools.
 
-Run:
-    invoke trace 7
-    invoke trace 16 --dtype bf16 --input range --show S
-Exit code: 0 all within rounding, 1 a difference, 2 it could not run.
+Run: ``invoke trace 7``. Exit code: 0 all within rounding, 1 a difference, 2 it could not run.
 """
 
 from __future__ import annotations
@@ -184,7 +181,6 @@ def as_json(found: Trace, contents: str, seed: int) -> str:
 
 
 def _facts(one: Comparison) -> dict[str, object]:
-    """A comparison as JSON."""
     return {
         "visit": one.step,
         "block": one.block,

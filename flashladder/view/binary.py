@@ -232,7 +232,6 @@ def sass_of(path: Path, name: str, arch: str) -> tuple[str, Sass]:
 
 
 def _disassembled(kernel: Kernel) -> tuple[Kernel, Sass]:
-    """A kernel with the facts of its cubin, and its machine code."""
     (kernel,) = with_facts([kernel]) or [kernel]
     assert kernel.facts is not None  # `with_facts` has read the cubin
     with tempfile.TemporaryDirectory(prefix="flashladder-") as folder:
@@ -331,12 +330,10 @@ def _list(kernels: Sequence[Kernel], *, as_json: bool) -> str:
 
 
 def _facts(kernel: Kernel) -> dict[str, int | None]:
-    """Registers and bytes of a kernel from its cubin; None if unknown."""
     names = ("registers", "shared_bytes", "frame_bytes", "code_bytes")
     return {name: getattr(kernel.facts, name, None) for name in names}
 
 
 def _data(kernel: Kernel) -> dict[str, object]:
-    """A kernel as JSON; null for what is unknown."""
     named = {"symbol": kernel.symbol, "name": kernel.name, "config": kernel.config or None, "arch": kernel.arch}
     return {**named, "kind": kernel.kind, **_facts(kernel), "file": kernel.image.place}

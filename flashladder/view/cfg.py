@@ -1,13 +1,7 @@
 """``invoke cfg N``: the control flow of a kernel's machine code as an outline, counts, DOT, SVG or JSON.
 
 The launch decides how often a block runs (`flashladder.emulate.kernel.executed`). For a kernel of a file, or one whose
-warps have roles, runs are not counted.
-
-Run:
-    invoke cfg 16                                 # an outline: regions, blocks, loops; below, kinds of instructions
-    invoke cfg 16 --counts                        # opcodes by region; those of the main loop per KV block
-    invoke cfg 16 --svg > cfg.svg                 # a drawing
-    invoke cfg 16 --dot                           # the text that Graphviz reads, or an editor
+warps have roles, runs are not counted. Run: ``invoke cfg 16``, ``invoke cfg 16 --svg > cfg.svg``.
 """
 
 from __future__ import annotations
@@ -176,7 +170,6 @@ def _loops_beside(picture: Picture) -> list[str]:
 
 
 def _places(picture: Picture) -> dict[str, int]:
-    """Maps the name of each block to its place from the top."""
     return {block["name"]: place for place, block in enumerate(picture["blocks"])}
 
 

@@ -1,15 +1,7 @@
 """``invoke sass``, ``invoke ptx`` and ``invoke ptxas``: the compilers' output for iterations, and others' kernels.
 
 A kernel that the content-addressed store lacks is compiled first. All commands raise `FlashladderError` for conflicting
-options, unknown iterations, configurations and files, and failed compilations.
-
-Run:
-    invoke sass 7                       # the listing; `|` marks the main loop
-    invoke sass 24 --order              # the main loop's products, barriers and waits, with instructions between them
-    invoke sass LIBRARY.so              # `flashladder.view.binary`
-    invoke sass 8 --line mma.cuh:23     # `flashladder.view.linked`
-    invoke ptx 7 --counts               # the PTX that ships
-    invoke ptxas 7 --arch sm_80,sm_90   # registers, spills, shared memory, and resident CTAs per SM on each GPU
+options, unknown iterations, configurations and files, and failed compilations. Run: ``invoke sass 8 --counts``.
 """
 
 from __future__ import annotations

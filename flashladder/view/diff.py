@@ -154,7 +154,6 @@ def _usage(step: Iteration, config: KernelConfig, arch: str) -> Counts:
 
 
 def _counters(steps: Steps) -> Iterator[Delta]:
-    """Counters of the emulator and of Nsight Compute that differ."""
     names = {full: short for short, full in COUNTERS.items()} | {GLOBAL_REQUESTS.format("ld"): "global_ld_requests"}
     for source, by_step in _readings():
         pair = [by_step.get((step.number, _config(step, PUBLISHED_GPU).short_form()), {}) for step in steps]
@@ -185,19 +184,15 @@ def _speeds(steps: Steps) -> Iterator[Delta]:
     machines, published = committed()
     for machine in machines:
         for key in dict.fromkeys([machine.configs_of, PUBLISHED_GPU]):
-            old, new = (_timed(machine, step, key) for step in steps)
+            timed = (machine.measured.get((step.number, _config(step, key).short_form())) for step in steps)
+            old, new = (one.headline if one else None for one in timed)
             are_a100s = all(_config(step, key) == _config(step, PUBLISHED_GPU) for step in steps)
-            if old is not None and new is not None and (key == PUBLISHED_GPU or not are_a100s):
-                yield Delta(machine.title, whose(steps) if are_a100s else OWN, old, new, _alone(steps, key))
+            if old and new and (key == PUBLISHED_GPU or not are_a100s):
+                yield Delta(machine.title, whose(steps) if are_a100s else OWN, old.pct, new.pct, _alone(steps, key))
     for gpu in published.gpus:
         cells = [published.find(step.number, gpu, "seq4096") for step in steps]
         if cells[0] and cells[1]:
             yield Delta(load_gpus()[gpu].title, "published", cells[0].value, cells[1].value, _alone(steps, gpu))
-
-
-def _timed(machine: Machine, step: Iteration, key: str) -> float | None:
-    measured = machine.measured.get((step.number, _config(step, key).short_form()))
-    return measured.headline.pct if measured and measured.headline else None
 
 
 @cache
