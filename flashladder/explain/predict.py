@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 import json
 from pathlib import Path
 import statistics
@@ -144,7 +143,7 @@ def known(gpu: Gpu, kernels: Sequence[Predicted], seq_len: int, folder: Path = R
     own, measured = folder / gpu.gpu, dict[int, float]()
     for path in (own / f"{gpu.gpu}.json.gz", own / BEYOND, *files_in(own, "bench*.json.gz")):
         if path.is_file():
-            timed, found = _read(path).kernels, percentages(path, seq_len)
+            timed, found = load_as(path, BenchResult).kernels, percentages(path, seq_len)
             for one in kernels:
                 key = kernel_key(one.iteration, one.config)
                 if key in found and (key not in timed or timed[key].text_sha256 in (None, one.text_sha256)):
@@ -164,12 +163,7 @@ def percentages(path: Path, seq_len: int) -> dict[str, float]:
 
 
 def _cells(path: Path, seq_len: int) -> list[Summary]:
-    return [one for one in _read(path).summaries if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len)]
-
-
-@cache
-def _read(path: Path) -> BenchResult:
-    return load_as(path, BenchResult)
+    return [one for one in load_as(path, BenchResult).summaries if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len)]
 
 
 KV_BLOCKS = 4  # of the short CTA: enough for peeled blocks and rounds of the loop

@@ -121,29 +121,21 @@ def anchors_below(machine: Machine | None, dtype: str, configs_of: str | None = 
 
 def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str | None = None) -> str:
     """Says what the table shows: GPU, dtype, configurations, rung, clocks, floor, and what is only published."""
-    gpus = " and ".join(gpu_title(key) for key in ladder.published.gpus)
-    source = ladder.published.description.source.repository
-    theirs = f"{gpus} columns are the figures published by {source}, not measured by this project."
-    if machine is None:
-        own = f"registers and spills are those of {gpu_title(PUBLISHED_GPU)}'s configurations, from the sm_80 lock."
-        return f"Nothing was measured by this project yet. {theirs} Percent of FA2 at S = {HEADLINE_LENGTH}; {own}"
-    timed = filter(None, (row.headline for row in ladder.rows(machine, dtype, configs_of)))
-    clocks = [one.sm_clock_mhz for one in timed if one.sm_clock_mhz is not None]
-    shape = ladder.published.description.shape
-    lengths, batch = shape.seq_lens, shape.batch[HEADLINE_LENGTH]
-    parts = [
-        f"Measured with {dtype}, S = {HEADLINE_LENGTH}, batch {batch}, {shape.n_heads} heads, d_head {shape.d_head}",
-        f"The GPU is {cards_text(machine, dtype)}",
-        f"Tile configurations are those of the {gpu_title(configs_of or machine.configs_of)}",
-        f"The reference is {machine.reference}",
-        f"Mode {MODE} (clocks as the card chose them), rung {machine.rungs}",
-        *([f"SM clock {_range(clocks)} MHz"] if clocks else []),
-        *([floor_text(machine, dtype)] if machine.floors(dtype) else []),
-    ]
-    serving = (one.family.targets.serving(machine.gpu.arch) for one in ladder.iterations)
-    code = " and ".join(f"{arch}'s" for arch in dict.fromkeys(filter(None, serving)))
-    means = f"Harmonic means are over S = {lengths[0]} to {lengths[-1]}; registers and spills are {code}."
-    return f"{'. '.join(parts)}. {fa2_text(machine, dtype)}{means} {theirs}{_idle(ladder, machine)}"
+    facts = {"published_gpu": gpu_title(PUBLISHED_GPU)}
+    if machine:
+        timed = filter(None, (row.headline for row in ladder.rows(machine, dtype, configs_of)))
+        clocks = [one.sm_clock_mhz for one in timed if one.sm_clock_mhz is not None]
+        serving = (one.family.targets.serving(machine.gpu.arch) for one in ladder.iterations)
+        facts = {
+            "cards": cards_text(machine, dtype), "configs": gpu_title(configs_of or machine.configs_of),
+            "clocks": _range(clocks) if clocks else "", "fa2": fa2_text(machine, dtype), "idle": _idle(ladder, machine),
+            "floor": floor_text(machine, dtype) if machine.floors(dtype) else "",
+            "code": " and ".join(f"{arch}'s" for arch in dict.fromkeys(filter(None, serving))),
+        }  # fmt: skip
+    return written(
+        "caption.md.j2", machine=machine, dtype=dtype, length=HEADLINE_LENGTH, mode=MODE, **facts,
+        gpus=" and ".join(map(gpu_title, ladder.published.gpus)), description=ladder.published.description,
+    ).strip()  # fmt: skip
 
 
 def _range(values: Sequence[float], form: str = "{:.0f}") -> str:
