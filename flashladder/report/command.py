@@ -132,11 +132,7 @@ def sentence(results: Path) -> str:
 
 
 def report(*, check: bool = False, as_json: bool = False, show: bool = False) -> int:
-    """Writes or checks the report and prints the table; `show` opens the page in a browser.
-
-    Returns:
-        0; 1 when a file is stale (`check`) or a result had to be refused.
-    """
+    """Writes or checks the report, prints the table, and `show`s the page; 1: a file is stale or a result refused."""
     require_checkout("report")
     with told_on_terminal("rendering the report ..."):
         tune_gc()

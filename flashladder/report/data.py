@@ -137,9 +137,8 @@ def fastest_of(folder: Path) -> dict[int, int]:
         return {}
     result, cells = last
     ours = [(result.kernels[name].iteration, own) for (name, _), own in cells.items() if name in result.kernels]
-    return _fastest_from(
-        {length: [(step, own[length].pct) for step, own in ours if length in own] for length in SEQ_LENS}
-    )
+    speeds = {length: [(step, own[length].pct) for step, own in ours if length in own] for length in SEQ_LENS}
+    return _fastest_from(speeds)
 
 
 def causal_of(folder: Path) -> dict[int, int]:
@@ -357,10 +356,8 @@ class Ladder:
 
     def ranking(self, machine: Machine) -> tuple[int, ...]:
         """A machine's measured steps, fastest first: harmonic mean over lengths, then mean over dtypes."""
-        rows = (row for dtype in DTYPES for row in self.rows(machine, dtype))
-        return by_speed(
-            (row.iteration.number, row.measured.mean.pct) for row in rows if row.measured and row.measured.mean
-        )
+        every = (row.measured for dtype in DTYPES for row in self.rows(machine, dtype))
+        return by_speed((one.kernel.iteration, one.mean.pct) for one in every if one and one.mean)
 
 
 def collect(folder: Path = RESULTS) -> Ladder:

@@ -46,9 +46,7 @@ SCROLLED = '<div class="scroll" tabindex="0" role="group" aria-label="table"><ta
 # Placeholders of the style sheet's colours: Okabe and Ito's, which colour-blind readers can tell apart.
 INK, FAINT, GRID, GROUND = "#010201", "#010202", "#010203", "#010204"
 SERIES = tuple(f"#0102{10 + i:02d}" for i in range(8))
-COLORS = {INK: "ink", FAINT: "faint", GRID: "grid", GROUND: "ground"} | {
-    color: f"s{i}" for i, color in enumerate(SERIES)
-}
+COLORS = {INK: "ink", FAINT: "faint", GRID: "grid", GROUND: "ground", **{s: f"s{i}" for i, s in enumerate(SERIES)}}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
 STYLE: dict[str, Any] = {
@@ -250,9 +248,8 @@ def page(ladder: Ladder, root: Path = ROOT, sections: Sequence[Section] | None =
         whole = whole.replace(mark, panel.svg)
     packed = whole.replace(data, deflated(data), 1).encode()
     if len(packed) > MOST_BYTES:
-        raise FlashladderError(
-            "the page is too large to send", expected=f"at most {MOST_BYTES:,} bytes", found=f"{len(packed):,}"
-        )
+        expected = f"at most {MOST_BYTES:,} bytes"
+        raise FlashladderError("the page is too large to send", expected=expected, found=f"{len(packed):,}")
     return packed
 
 

@@ -285,13 +285,11 @@ def pages(name: str, result: BenchResult) -> dict[str, bytes]:
     found = compared(name, result)
     lengths = sorted({one.shape.seq_len for one in found})
     length = HEADLINE_LENGTH if HEADLINE_LENGTH in lengths else lengths[-1]
-    shown = "speed over that through the pinned compiler"
+    compilers = "speed over that through the pinned compiler"
+    shown = compilers if name == "toolchain" else "speed with the change over speed without"
     each = {"-": "each change taken back", "+": "each change added", "": "each compiler"}
-    if name == "ablation":
-        shown = "speed with the change over speed without"
-    subtitle = (
-        f"{plain(result.gpu.name)}, {days_of(result)}, S = {length}: {shown}; whiskers: 95 % intervals, band: noise"
-    )
+    subtitle = f"{plain(result.gpu.name)}, {days_of(result)}, S = {length}: {shown}"
+    subtitle += "; whiskers: 95 % intervals, band: noise"
     panels = grouped(
         (one for one in found if one.worth is not None and one.shape.seq_len == length),
         lambda one: (

@@ -181,14 +181,12 @@ def as_json(found: Trace, contents: str, seed: int) -> str:
 
 
 def _facts(one: Comparison) -> dict[str, object]:
+    errors = {"max_error": one.max_error, "rms_error": one.rms, "of_allowed": one.share, "from_fp64": one.drift}
     return {
         "visit": one.step,
         "block": one.block,
         "what": one.name,
-        "max_error": _number(one.max_error),
-        "rms_error": _number(one.rms),
-        "of_allowed": _number(one.share),
-        "from_fp64": _number(one.drift),
+        **{name: _number(value) for name, value in errors.items()},
         "elements": one.beyond.numel(),
         "beyond": one.n_beyond,
         "worst": _place(one.worst),
@@ -197,15 +195,11 @@ def _facts(one: Comparison) -> dict[str, object]:
 
 
 def _place(where: Where) -> dict[str, object]:
-    facts = {name: _number(value) if isinstance(value, float) else value for name, value in vars(where).items()}
+    facts = {name: _number(one) if isinstance(one, float) else one for name, one in vars(where).items()}
     del facts["maker"]
     maker, source = where.maker, where.maker and where.maker.source
-    return {
-        **facts,
-        "instruction": str(maker) if maker else None,
-        "ptx_line": maker.line if maker else None,
-        "source": source.chain if source else None,
-    }
+    made = {"instruction": maker and str(maker), "ptx_line": maker and maker.line, "source": source and source.chain}
+    return {**facts, **made}
 
 
 def _number(value: float) -> float | None:
@@ -301,9 +295,8 @@ def run(options: Options) -> int:
 
         if options.json or not options.iteration.isdecimal():
             found = "--json" if options.json else repr(options.iteration)
-            raise FlashladderError(
-                "--sanitize runs an iteration's build", expected="its number, no --json", found=found
-            )
+            what, expected = "--sanitize runs an iteration's build", "its number, no --json"
+            raise FlashladderError(what, expected=expected, found=found)
         require_gpu("`invoke emulate N --hazards` looks for races on this CPU")
     with judged(options.iteration), told_on_terminal(f"tracing iteration {options.iteration} on this CPU ..."):
         text, passed = traced(options)

@@ -135,8 +135,7 @@ def show_ptxas(
 ) -> None:
     """Prints registers, spills, shared memory, compile time and occupancy of every kernel that `configs` selects.
 
-    `description`: an iteration or ablation, None for the whole ladder. `arch`: ``sm_80``, or several with commas, None
-    for the GPU present, else ``sm_80``. `csv`: a file to write instead of printing.
+    `description` None: the whole ladder. `arch` None: that of the GPU present, else ``sm_80``. `csv`: a file to write.
     """
     if as_json and csv:
         raise FlashladderError("--json does not go with --csv")
