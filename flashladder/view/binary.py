@@ -143,6 +143,7 @@ class Wanted:
     """The options of ``invoke sass`` and ``invoke ptx``; tasks.py explains each."""
 
     config: str | None = None
+    causal: bool = False
     kernel: str = ""
     arch: str = ""
     list: bool = False
@@ -172,9 +173,9 @@ def is_file(text: str) -> bool:
 def file_named(word: str, wanted: Wanted) -> Path | None:
     """The file that a word names; None for an iteration. Raises `FlashladderError` for options of the other."""
     if is_file(word):
-        if wanted.config:
-            hint = "--kernel chooses in a file"
-            raise FlashladderError("--config is for iterations", found=relative(Path(word)), hint=hint)
+        if wanted.config or wanted.causal:
+            what, hint = f"--{'config' if wanted.config else 'causal'} is for iterations", "--kernel chooses in a file"
+            raise FlashladderError(what, found=relative(Path(word)), hint=hint)
         return Path(word)
     if wanted.kernel or wanted.list:
         option = "--kernel" if wanted.kernel else "--list"
@@ -186,7 +187,7 @@ def output_of(wanted: Wanted, ending: str) -> Path | None:
     """The file of ``--out``, or None; raises `FlashladderError` for a bad name or an option that it would ignore."""
     if not wanted.out:
         return None
-    wanted.require_only("--out", "out", "config", "kernel", "arch")
+    wanted.require_only("--out", "out", "config", "causal", "kernel", "arch")
     return output_file(wanted.out, ending)
 
 

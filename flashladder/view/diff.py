@@ -29,7 +29,7 @@ from flashladder.lock import command as lock
 from flashladder.lock.step_counts import read_counts
 from flashladder.names import GLOBAL_REQUESTS, PUBLISHED_GPU
 from flashladder.paths import RESULTS
-from flashladder.view.command import kernel_text, section
+from flashladder.view.command import kernel_text, section, which_mask
 
 if TYPE_CHECKING:
     from flashladder.report.data import Machine
@@ -41,8 +41,8 @@ Counts = Mapping[str, int]
 OWN = "own configurations"
 HEADINGS = {
     "registers": "registers per thread, bytes spilled",
-    "counters": "counters of a launch, {whose}; * tile or loads change as well",
-    "speed": "speed in percent of FA2, S = 4096, fp16; * tile or loads change as well",
+    "counters": "counters of a launch, {whose}{mask}; * tile or loads change as well",
+    "speed": "speed in percent of FA2, S = 4096, fp16{mask}; * tile or loads change as well",
 }
 
 
@@ -83,12 +83,12 @@ def caveat(before: Iteration, after: Iteration, configs: Configs) -> str:
 
 def diff_iterations(before: Iteration, after: Iteration, configs: Configs, *, whole: bool = False) -> str:
     """The unified diff of the parts and kernels of two iterations, folded or `whole`; empty if they are equal."""
-    pages = []
+    pages, names = [], []
     for iteration, config in zip((before, after), configs, strict=True):
+        names.append(f"iteration {iteration.description}{which_mask(iteration, config)}")
         head = f"{section('parts', asdict(iteration.parts).items())}\n\nconfiguration: {config.short_form()}\n\n"
         pages.append((head + kernel_text(iteration, config, whole=whole)).splitlines())
-    old, new = (f"iteration {iteration.description}" for iteration in (before, after))
-    return "\n".join(difflib.unified_diff(pages[0], pages[1], old, new, lineterm=""))
+    return "\n".join(difflib.unified_diff(pages[0], pages[1], names[0], names[1], lineterm=""))
 
 
 def opcode_counts(iteration: Iteration, config: KernelConfig) -> Counts:
@@ -222,9 +222,9 @@ def whose(steps: Steps) -> str:
     return "A100's configurations" if there else OWN
 
 
-def text_of(found: Mapping[str, Sequence[Delta]], steps: Steps) -> str:
-    """The sections for people, without empty ones."""
-    parts = []
+def text_of(found: Mapping[str, Sequence[Delta]], steps: Steps, configs: Configs) -> str:
+    """The sections for people, without empty ones. Counters and speeds are those of the kernels without a mask."""
+    parts, mask = [], ", without a mask" if any(config.mask != "none" for config in configs) else ""
     for heading, deltas_of in found.items():
         digits, rows = int(heading == "speed"), []
         for one in deltas_of:
@@ -233,7 +233,8 @@ def text_of(found: Mapping[str, Sequence[Delta]], steps: Steps) -> str:
             name = one.name + ("" if one.alone else " *")
             rows.append((one.source, name, f"{one.before:,.{digits}f}", f"{one.after:,.{digits}f}", change))
         if rows:
-            parts.append("\n".join([HEADINGS[heading].format(whose=whose(steps)), *table(rows, None, right={2, 3, 4})]))
+            head = HEADINGS[heading].format(whose=whose(steps), mask=mask)
+            parts.append("\n".join([head, *table(rows, None, right={2, 3, 4})]))
     return "\n\n".join(parts)
 
 
@@ -271,7 +272,7 @@ def diff(
         print(json.dumps(facts, indent=2, default=dict))
         return
     try:
-        measured = text_of(deltas(before, after, configs), steps)
+        measured = text_of(deltas(before, after, configs), steps, configs)
     except FlashladderError as error:  # the source diff is shown even if a result is broken
         measured = f"registers, counters and speed are not shown: {error}"
     old, new = counts
