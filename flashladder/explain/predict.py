@@ -190,10 +190,7 @@ class Kernel:
 
 
 def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
-    """An iteration's kernel, compiled if needed.
-
-    Raises `FlashladderError` if that fails, the kernel has no loop, or its branches depend on more than the launch.
-    """
+    """An iteration's kernel; `FlashladderError` if it has no loop, or its branches depend on more than the launch."""
     length = -(-KV_BLOCKS * config.B_c // config.B_r) * config.B_r  # whole blocks of query rows
     shape = Problem(batch=1, seq_len=length, n_heads=HEADS, d_head=D_HEAD)
     cubin, sass, constants = machine_code(iteration, config, arch, shape)
@@ -245,10 +242,7 @@ class Resource:
 
 
 def resources(steps: Sequence[Step], chip: Chip, kernel: Kernel, seq_len: int) -> tuple[Resource, ...]:
-    """Every resource; `steps` are those of one warp in one KV block, equal in all warps of the CTA.
-
-    DRAM delivers each tensor once per head, as K and V of later CTAs are in L2.
-    """
+    """The use of every resource by one KV block of a CTA, all warps of which run `steps`."""
     config, warps = kernel.config, kernel.warps
     share = warps / SCHEDULERS
 
@@ -259,7 +253,7 @@ def resources(steps: Sequence[Step], chip: Chip, kernel: Kernel, seq_len: int) -
     waves = sum(one.wavefronts for one in steps) * warps
     copied = sum(one.copied for one in steps) * warps
     blocks = (seq_len / config.B_r) * (seq_len / config.B_c)
-    dram = TENSORS * seq_len * D_HEAD * ELEMENT / blocks
+    dram = TENSORS * seq_len * D_HEAD * ELEMENT / blocks  # once per head: later CTAs find K and V in L2
     return (
         pipe("tensor", "mma"),
         pipe("FMA", "fma"),

@@ -91,10 +91,7 @@ def page(result: BenchResult) -> str:
 
 
 def _table(own: Cells, result: BenchResult, of_host: Container[tuple[str, int]]) -> str:
-    """One dtype: a line per kernel with percent of FA2 per length, harmonic mean and TFLOP/s.
-
-    `of_host` are the cells that show the host's time. They enter neither the mean nor the TFLOP/s.
-    """
+    """A line per kernel of one dtype; cells `of_host` show the host's time, which no mean and no TFLOP/s includes."""
     lengths = sorted({length for _, length in own})
     means = {(mean.kernel, mean.dtype): mean.pct for mean in result.means}
     lines = []
@@ -143,10 +140,7 @@ def _fastest(timed: Iterable[Summary], among: Container[str]) -> dict[tuple[str,
 
 
 def headlines(results: Path = RESULTS) -> list[str]:
-    """README's sentences for each machine: its best step over its best library, from the sweeps of `HEADLINES`.
-
-    They give the range over all dtypes and lengths, without the cells that show the host's time.
-    """
+    """README's sentences on the best step over the best library of each machine, without cells of the host's time."""
     sentences = []
     for path in (path for grid in HEADLINES for path in files_in(results, f"*/{grid}.json.gz")):
         result, machine, grid = load_as(path, BenchResult), path.parent.name, path.name.removesuffix(".json.gz")

@@ -278,10 +278,7 @@ def _panel(axes: Axes, name: str, panel: Sequence[Comparison]) -> None:
 
 
 def pages(name: str, result: BenchResult) -> dict[str, bytes]:
-    """The files of a packed sweep of `name` (key of `TITLES`) by suffix: md, csv, svg, png; raises as `compared`.
-
-    The plot has a panel per iteration, configuration and dtype, at one length.
-    """
+    """The files of a sweep by suffix (md, csv, svg, png), the plot at one length; name and errors as of `compared`."""
     found = compared(name, result)
     lengths = sorted({one.shape.seq_len for one in found})
     length = HEADLINE_LENGTH if HEADLINE_LENGTH in lengths else lengths[-1]

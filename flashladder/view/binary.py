@@ -121,10 +121,7 @@ def _named(text: str, symbol: str, title: str) -> str:
 
 
 def only_entry(text: str, symbol: str) -> str | None:
-    """A PTX module without its other entries than `symbol`; declarations and functions stay.
-
-    None if a brace is not closed: the file was cut off within a kernel.
-    """
+    """A PTX module without its other entries than `symbol`; None if a brace is not closed: the file was cut off."""
     kept, at, depth, entry = list[str](), 0, 0, None
     for token in _TOKEN.finditer(text):
         if token["entry"] and not depth:
@@ -242,10 +239,7 @@ def _disassembled(kernel: Kernel) -> tuple[Kernel, Sass]:
 
 
 def show_ptx_of_file(path: Path, wanted: Wanted) -> None:
-    """Prints the PTX of one kernel of a file, or lists the kernels.
-
-    If the file holds no PTX, the PTX that ptxas kept in a cubin (``-lineinfo``) is printed.
-    """
+    """Prints the PTX of one kernel of a file, else what ptxas kept in a cubin (``-lineinfo``), or lists the kernels."""
     out = output_of(wanted, ".ptx")
     with images(path) as found:
         kind: Kind = "PTX" if any(image.kind == "PTX" for image in found) else "SASS"

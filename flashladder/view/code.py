@@ -60,10 +60,7 @@ def show_sass_of(target: str, wanted: Wanted) -> None:
 
 
 def show_linked(target: str, wanted: Wanted, *, ptx_first: bool = False) -> bool:
-    """Handles ``--line``, ``--opcode`` and ``--page`` for an iteration; False if none of them is given.
-
-    With `ptx_first`, the listing is in PTX order, else in address order.
-    """
+    """Handles ``--line``, ``--opcode`` and ``--page``; False if none is given. `ptx_first`: in PTX order."""
     if not (wanted.page or wanted.line or wanted.opcode):
         return False
     if wanted.page:
@@ -175,10 +172,7 @@ def _with_mask(row: PtxasRow) -> PtxasRow:
 
 
 def occupancy_of(row: PtxasRow, rows: Sequence[PtxasRow]) -> dict[str, Occupancy]:
-    """The occupancy of a kernel on each GPU that runs the machine code of this row.
-
-    A GPU runs the code for its own architecture if that is among `rows`, else the latest that it can run.
-    """
+    """The occupancy on each GPU that runs this row: its own architecture's code if `rows` has it, else the latest."""
     arches = {one.arch for one in rows if (one.kernel, one.config) == (row.kernel, row.config)}
     threads, shared = KernelConfig.parse(row.config).n_threads, row.smem_static + row.smem_dynamic
     return {

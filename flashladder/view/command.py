@@ -45,10 +45,7 @@ def on_gpus(iteration: Iteration) -> dict[str, KernelConfig | None]:
 
 
 def config_of(iteration: Iteration, key: str | None, *, causal: bool) -> KernelConfig:
-    """The configuration that ``--config`` names, of the kernel with a causal mask if that is asked for.
-
-    Raises `FlashladderError` as `one_config`, and if the iteration has no kernel with that mask.
-    """
+    """The configuration that ``--config`` names; `causal`: of the kernel with a mask, an error if there is none."""
     if not causal:
         return one_config(iteration, key)
     if "causal" not in iteration.family.masks(iteration.parts):
@@ -66,10 +63,7 @@ def which_mask(iteration: Iteration, config: KernelConfig) -> str:
 
 
 def list_iterations(limit: int | None = None) -> str:
-    """The ladder as an aligned table: number, title, changes, and the configuration on each GPU.
-
-    If `limit` columns (None: the terminal's) are too few, the configurations follow as a second table.
-    """
+    """The ladder as a table of at most `limit` columns (None: the terminal's), or as two if one is too wide."""
     limit = limit or terminal_width()
     steps = load_all()
     rows: list[tuple[str, ...]] = [("#", "title", "changes", *GPUS)]

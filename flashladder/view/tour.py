@@ -21,8 +21,6 @@ from flashladder.errors import CheckFailed, require_checkout
 from flashladder.located import read_yaml
 from flashladder.paths import ROOT
 
-QUIT = ("q", "quit", "exit")
-
 
 class Station(NamedTuple):
     """One stop."""
@@ -64,7 +62,7 @@ def walk(first: int = 1, *, waits: bool = True) -> None:
             answer = input("Enter runs it, q leaves: ") if waits else ""
         except EOFError:
             answer = "q"
-        if answer.strip().lower() in QUIT:
+        if answer.strip().lower() in ("q", "quit", "exit"):
             print(again)
             return
         print(f"{_output(station, f'`{station.typed}` says more; {again}')}\n", flush=True)
