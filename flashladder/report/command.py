@@ -27,7 +27,7 @@ from flashladder.report.data import Ladder, collect, fastest
 from flashladder.results.schema import Strict
 
 REPORT = RESULTS / "report"
-PROGRESSION = "progression"  # the plot, and what README's markers are about
+PLOT = "progression"
 
 
 def render(ladder: Ladder) -> dict[str, bytes]:
@@ -39,7 +39,7 @@ def render(ladder: Ladder) -> dict[str, bytes]:
     }
     if ladder.emulated:
         files |= counters.render(ladder, ladder.emulated)
-    return files | {f"{PROGRESSION}.{suffix}": data for suffix, data in plot.of_ladder(ladder).items()}
+    return files | {f"{PLOT}.{suffix}": data for suffix, data in plot.of_ladder(ladder).items()}
 
 
 def result_pages(results: Path) -> dict[str, bytes]:
@@ -54,7 +54,7 @@ def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
     ranked = {machine.key: ladder.ranking(machine) for machine in ladder.machines}
     report[root / "configs" / FASTEST.name] = fastest(results, ranked).encode()
     block = "\n".join([tables.readme_block(ladder), *sweeps.headlines(results)]).rstrip()
-    text = between_markers(read_text(readme), PROGRESSION, block)
+    text = between_markers(read_text(readme), PLOT, block)
     return report | counters.speed(root) | {readme: between_markers(text, "times", sentence(results)).encode()}
 
 
