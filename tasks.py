@@ -40,6 +40,7 @@ CONFIG = (
     "of a step that only Hopper runs, h200)"
 )
 JSON = "print JSON, for scripts"
+CAUSAL = "the kernel with a causal mask, of iterations that have one"
 LISTING = {  # of `ptx` and `sass`
     "iteration": f"{STEP}, or a wheel, .so, .o, fatbin, cubin or PTX file",
     "config": CONFIG,
@@ -47,6 +48,7 @@ LISTING = {  # of `ptx` and `sass`
     **FILE_OPTIONS,
     **LINE_OPTIONS,
     "json": JSON,
+    "causal": CAUSAL,
 }
 LAUNCH = {
     "iteration": STEP,
@@ -112,15 +114,23 @@ def list_(_: Context, *, json: bool = False) -> None:
     show_ladder(as_json=json)
 
 
-@task(help={"iteration": STEP, "config": CONFIG, "all": "the whole text of the kernel", "json": JSON})
-def show(_: Context, iteration: str, *, config: str | None = None, all_: bool = False, json: bool = False) -> None:
+@task(help={"iteration": STEP, "config": CONFIG, "all": "the whole text of the kernel", "json": JSON, "causal": CAUSAL})
+def show(
+    _: Context,
+    iteration: str,
+    *,
+    config: str | None = None,
+    all_: bool = False,
+    json: bool = False,
+    causal: bool = False,
+) -> None:
     """Prints an iteration: why, what changes, its kernel for reading.
 
     Example: `invoke show 7`.
     """
     from flashladder.view.command import show as show_one
 
-    show_one(iteration, config, whole=all_, as_json=json)
+    show_one(iteration, config, causal=causal, whole=all_, as_json=json)
 
 
 @task(
@@ -462,6 +472,7 @@ def ptx(
     opcode: str = "",
     arch: str = "",
     json: bool = False,
+    causal: bool = False,
 ) -> None:
     """Prints the PTX that ships, or of any library.
 
@@ -474,7 +485,7 @@ def ptx(
 
     wanted = Wanted(
         config=config, counts=counts, normalised=normalised, kernel=kernel, list=list_, clean=clean, out=out, line=line,
-        opcode=opcode, arch=arch, json=json,
+        opcode=opcode, arch=arch, json=json, causal=causal,
     )  # fmt: skip
     show_ptx(iteration, wanted)
 
@@ -505,6 +516,7 @@ def sass(
     opcode: str = "",
     page: str = "",
     json: bool = False,
+    causal: bool = False,
 ) -> None:
     """Prints machine code beside its source, or of any library.
 
@@ -518,7 +530,7 @@ def sass(
 
     wanted = Wanted(
         config=config, arch=arch, counts=counts, order=order, control=control, kernel=kernel, list=list_, clean=clean,
-        out=out, line=line, opcode=opcode, page=page, json=json,
+        out=out, line=line, opcode=opcode, page=page, json=json, causal=causal,
     )  # fmt: skip
     show_sass_of(iteration, wanted)
 
@@ -534,6 +546,7 @@ def sass(
         "svg": "print a drawing as SVG",
         "kernel": "for a file: part of the kernel's name, mangled or not, or of its configuration",
         "json": JSON,
+        "causal": CAUSAL,
     }
 )
 def cfg(
@@ -548,16 +561,19 @@ def cfg(
     svg: bool = False,
     kernel: str = "",
     json: bool = False,
+    causal: bool = False,
 ) -> None:
     """Draws the control flow: blocks, loops, how often each runs.
 
     Example: `invoke cfg 16`.
     Example: `invoke cfg 16 --counts`.
     """
+    from flashladder.view.binary import Wanted
     from flashladder.view.cfg import show_cfg
 
     forms = {"counts": counts, "dot": dot, "svg": svg, "json": json}
-    show_cfg(iteration, config, arch, seq_len, kernel, [name for name, asked in forms.items() if asked])
+    wanted = Wanted(config=config, causal=causal, arch=arch, kernel=kernel)
+    show_cfg(iteration, wanted, seq_len, [name for name, asked in forms.items() if asked])
 
 
 @task(

@@ -22,21 +22,14 @@ from typing import TYPE_CHECKING
 from flashladder import parallel
 from flashladder.columns import markdown
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
-from flashladder.explain.predict import (
-    NAME,
-    Predicted,
-    Predictions,
-    explain,
-    known,
-    load_predictions,
-    percentages,
-    worth,
-)
+from flashladder.explain import predict as model
+from flashladder.explain.predict import NAME, Predicted, Predictions, known, load_predictions, percentages
 from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.paths import RESULTS
 from flashladder.report.plot import FAINT, INK, MEASURED_COLORS, saved
+from flashladder.report.tables import written
 from flashladder.results.schema import kernel_key
 from flashladder.results.statistics import spearman
 
@@ -52,30 +45,12 @@ REPORT = RESULTS / "report"
 UNTIMED = ("a100", "rtx3090", "rtx4090")
 TUNING = "tune.json.gz"  # under a machine's folder
 PUBLISHED = 16  # iterations; the others were never timed on these
-HEAD = f"""\
-# The model of `invoke explain` against what was measured
-
-Made by `python analysis/explain_validation.py` from results/{NAME}, the sweeps and the published figures;
-what has no figure beside it is predicted alone.
-Percent of FA2 at S = {SEQ_LEN}, fp16, each step in the GPU's own configuration; the RTX 4090, which nobody timed, has
-percent of the tensor cores' peak and is predicted alone.
-[How to read it, and what the model does not know](../../docs/explain.md).
-"""
-
-
-STEPS = """\
-## What the steps beyond 16 are worth
-
-Predicted, never measured, on GPUs on which nobody timed them; each step in the configuration that the GPU gives it.
-On an H200 and an H100 they are measured, below. A rescaling that no row asks for is taken to be left out in every block
-([what that is off by](../../docs/explain.md)).
-"""
 
 
 def predicted(job: Job) -> Predicted:
     """What the model says of one iteration on one GPU, in the GPU's configuration or in another."""
     gpu, number, config = job
-    return explain(str(number), gpu, config, SEQ_LEN).data
+    return model.explain(str(number), gpu, config, SEQ_LEN).data
 
 
 def predictions() -> Predictions:
@@ -137,14 +112,10 @@ def compare_tuned(predictions: Predictions, gpu: str) -> Compared:
 def compared(gpu: str, what: str, pairs: Mapping[int | str, tuple[float, float]]) -> Compared:
     """How far predicted figures are from the others."""
     off = {key: mine - theirs for key, (mine, theirs) in pairs.items()}
-    return Compared(
-        gpu=gpu,
-        what=what,
-        pairs=pairs,
-        spearman=spearman([mine for mine, _ in pairs.values()], [theirs for _, theirs in pairs.values()]),
-        median_error=statistics.median(map(abs, off.values())),
-        largest=max(off.items(), key=lambda item: abs(item[1])),
-    )
+    ours, theirs = zip(*pairs.values(), strict=True)
+    median_error = statistics.median(map(abs, off.values()))
+    largest = max(off.items(), key=lambda item: abs(item[1]))
+    return Compared(gpu, what, pairs, spearman(ours, theirs), median_error, largest)
 
 
 def summary(compared: list[Compared]) -> str:
@@ -162,8 +133,8 @@ def summary(compared: list[Compared]) -> str:
     return markdown(header, rows)
 
 
-def details(data: Predictions, gpu: str) -> str:
-    """Every iteration on one GPU."""
+def details(data: Predictions, gpu: str) -> tuple[str, str]:
+    """A GPU, and the table of every iteration on it."""
     kernels = data.gpus[gpu]
     what, actual = known(load_gpus()[gpu], kernels, data.seq_len)
     header = ["#", "binding", "clocks of a KV block", "alone", "% of peak", "% of FA2", what or "measured", "off"]
@@ -173,19 +144,19 @@ def details(data: Predictions, gpu: str) -> str:
         row = [str(one.iteration), one.binding, f"{one.clocks:,.0f}", f"{one.alone:,.0f}", f"{one.percent_of_peak:.1f}"]
         row += ["-" if fa2 is None else f"{fa2:.1f}", "-" if told is None else f"{told:.1f}"]
         rows.append([*row, "-" if told is None or fa2 is None else f"{fa2 - told:+.1f}"])
-    return f"## {load_gpus()[gpu].title}\n\n{markdown(header, rows)}"
+    return load_gpus()[gpu].title, markdown(header, rows)
 
 
 def steps(data: Predictions) -> str:
     """What each step beyond the published ladder is worth where nobody timed it."""
     rows = []
     for place, one in enumerate(data.gpus[UNTIMED[0]]):
-        told = [worth(data, gpu, data.gpus[gpu][place]) for gpu in UNTIMED]
+        told = [model.worth(data, gpu, data.gpus[gpu][place]) for gpu in UNTIMED]
         if one.iteration > PUBLISHED and all(told):
             cells = [f"{step[1]:+.1f} %" for step in told if step]
             rows.append([f"{one.iteration} over {load_iteration(one.iteration).parent}", *cells])
     header = ["step", *(f"{load_gpus()[gpu].title}, predicted" for gpu in UNTIMED)]
-    return f"{STEPS}\n{markdown(header, rows)}"
+    return markdown(header, rows)
 
 
 def figure(compared: list[Compared]) -> Figure:
@@ -212,8 +183,11 @@ def rendered(data: Predictions) -> Iterator[tuple[Path, bytes]]:
     """The files of results/report that are made from predictions and committed results."""
     compared = [found for gpu in data.gpus if (found := compare(data, gpu))]
     tuned = (compare_tuned(data, gpu) for gpu in data.tuned)
-    parts = [HEAD, summary([*compared, *tuned]), steps(data), *(details(data, gpu) for gpu in data.gpus)]
-    yield REPORT / "explain.md", ("\n\n".join(part.strip() for part in parts) + "\n").encode()
+    text = written(
+        "explain.md.j2", name=NAME, seq_len=SEQ_LEN, summary=summary([*compared, *tuned]), steps=steps(data),
+        gpus=[details(data, gpu) for gpu in data.gpus],
+    )  # fmt: skip
+    yield REPORT / "explain.md", text.encode()
     drawn = [{"gpu": one.gpu, "pairs": {str(n): pair for n, pair in one.pairs.items()}} for one in compared]
     digest = sha256(dump_json(drawn))
     pictures = saved(lambda: figure(compared), f"predicted over measured percent of FA2; data {digest}")

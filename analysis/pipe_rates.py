@@ -7,8 +7,9 @@ that the card's clock, which falls under load, plays no part. Each span of each 
 Run on a machine with a GPU: ``python analysis/pipe_rates.py --out results/h200/rates.json.gz``
 Needs torch, for the GPU's identity, and NVIDIA's driver, which compiles the PTX.
 
-In the texts of `OPS` ``{i}`` is the chain. A result feeds the next instruction of its chain, so that nothing can be
-left out; two registers that alternate keep ptxas from folding two instructions into one.
+``pipe_rates.ptx`` is the kernel around the instructions. In the texts of `OPS` ``{i}`` is the chain. A result feeds the
+next instruction of its chain, so that nothing can be left out; two registers that alternate keep ptxas from folding two
+instructions into one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import gzip
 import json
 from pathlib import Path
 import statistics
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -125,66 +127,7 @@ OPS: dict[str, Op] = {
     ),
 }
 
-HEAD = """\
-.version 8.0
-.target {target}
-.address_size 64
-.extern .shared .align 16 .b8 memory[];
-.visible .entry rate(.param .u64 times, .param .u64 data, .param .u32 trips)
-{{
-    .reg .pred %more, %first;
-    .reg .b32 %zero, %thread, %lane, %warp, %shared, %trip, %at, %sum, %cta, %warps, %a<6>, %lead;
-    .reg .b64 %out, %global, %before, %after, %far;
-    .reg .f32 %one, %f<2>, %bit;
-"""
-START = """\
-    ld.param.u64 %global, [data];
-    ld.param.u64 %out, [times];
-    ld.param.u32 %trip, [trips];
-    mov.u32 %thread, %tid.x;
-    and.b32 %lane, %thread, 31;
-    shr.u32 %warp, %thread, 5;
-    mov.u32 %cta, %ctaid.x;
-    mov.u32 %warps, %ntid.x;
-    shr.u32 %warps, %warps, 5;
-    ld.global.u32 %zero, [%global];
-    ld.global.f32 %one, [%global+4];
-    ld.global.v2.f32 {%f0, %f1}, [%global+8];
-    ld.global.v4.u32 {%a0, %a1, %a2, %a3}, [%global+16];
-    ld.global.v2.u32 {%a4, %a5}, [%global+32];
-    mov.u32 %shared, memory;
-    shl.b32 %at, %thread, 4;
-clear:
-    add.u32 %lead, %shared, %at;
-    st.shared.v4.b32 [%lead], {%zero, %zero, %zero, %zero};
-    mov.u32 %lead, %ntid.x;
-    shl.b32 %lead, %lead, 4;
-    add.u32 %at, %at, %lead;
-    setp.lt.u32 %more, %at, SHARED;
-    @%more bra clear;
-    and.b32 %at, %warp, 15;
-    shl.b32 %at, %at, 9;
-    add.u32 %shared, %shared, %at;
-    mad.lo.u32 %at, %cta, %warps, %warp;
-    mul.wide.u32 %far, %at, 512;
-    and.b64 %far, %far, 0x3fffff;
-    add.u64 %global, %global, %far;
-    add.u64 %global, %global, 1024;
-    mul.wide.u32 %far, %lane, 16;
-    add.u64 %global, %global, %far;
-"""
-END = """\
-    mov.u64 %after, %clock64;
-    setp.eq.u32 %first, %lane, 0;
-    mad.lo.u32 %at, %cta, %warps, %warp;
-    mul.wide.u32 %far, %at, 16;
-    add.u64 %out, %out, %far;
-    @%first st.global.v2.u64 [%out], {%before, %after};
-    setp.eq.u32 %more, %sum, 0x7fedcba9;
-    @%more st.global.u32 [%out+8], %sum;
-    ret;
-}
-"""
+PTX = Template(Path(__file__).with_suffix(".ptx").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -223,9 +166,9 @@ class Kernel:
             "setp.ne.u32 %more, %trip, 0;", "@%more bra loop;", "mov.u32 %sum, 0;", *self._sums(),
         ]  # fmt: skip
         lines = [line if line.endswith(":") else f"    {line}" for line in (*starts, *loop)]
-        declared = (f"    .reg .{kind} {', '.join(names)};\n" for kind, names in self._registers().items())
-        head = HEAD.format(target=target) + "".join(declared)
-        return head + START.replace("SHARED", str(SHARED_BYTES)) + "\n".join(lines) + "\n" + END
+        declared = [f"    .reg .{kind} {', '.join(names)};" for kind, names in self._registers().items()]
+        values = {"registers": "\n".join(declared), "loop": "\n".join(lines), "shared_bytes": SHARED_BYTES}
+        return PTX.substitute(values, target=target)
 
     @property
     def instructions(self) -> dict[str, int]:

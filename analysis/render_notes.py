@@ -27,19 +27,10 @@ from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
 from flashladder.report.data import Ladder, collect
 from flashladder.report.reasons import bottleneck, reasons
-from flashladder.report.tables import counts_of, gpus_of
+from flashladder.report.tables import counts_of, gpus_of, written
 
 NOTES = ITERATIONS / "notes"
 SHOWN = 8  # opcode classes that moved most
-SOURCES = (
-    "Speeds on A100 and RTX 3090 are the published ones, of the published kernels. Counts are of this project's",
-    "kernels; unless said otherwise they are of the main loop, one KV block. Executed instructions, loads and stores",
-    "were counted in the launch that results/report/counters.md describes. Percentages of cycles are relative to the",
-    "cycles in which the tensor pipe is busy, so they can exceed 100 %. Shared reads do not include what asynchronous",
-    "copies write. An HMMA counts in issue slots for the cycles in which it blocks its scheduler, measured on an H200.",
-)
-FORM = "`(dtype, d_head, B_r, B_c, warps)`; from step 20 on, not warps but the warpgroups that multiply. "
-FORM += "`load_2_0_2_tiles`: 8-element tiles along the summed dimension that a warp loads at once, of Q, K, V (0: all)."
 WHOLE, LOOP = Claim("total", "kernel", "equals"), Claim("total", "main_loop", "equals")
 
 
@@ -142,12 +133,11 @@ def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
 
 
 def render(iteration: Iteration, ladder: Ladder, verdicts: Sequence[Verdict]) -> str:
-    lines = [f"# {iteration.number}. {iteration.title}", "", iteration.why.strip(), "", "## Prediction", ""]
-    lines += [*predictions(iteration, verdicts), "", "## Machine code", "", *machine_code(iteration)]
-    lines += ["", "## Configurations", "", FORM, "", *configurations(iteration), "", "## Timing", ""]
-    lines += [*timing(iteration, ladder), "", *bottleneck(ladder, iteration.number)]
-    lines += [reasons(ladder, iteration.number), "", "---", "", *SOURCES]
-    return "\n".join(lines) + "\n\nRendered by `analysis/render_notes.py`; do not edit.\n"
+    return written(
+        "note.md.j2", iteration=iteration, predictions=predictions(iteration, verdicts), code=machine_code(iteration),
+        configurations=configurations(iteration), timing=timing(iteration, ladder),
+        bottleneck=bottleneck(ladder, iteration.number), reasons=reasons(ladder, iteration.number),
+    )  # fmt: skip
 
 
 def notes(ladder: Ladder) -> dict[Path, str]:

@@ -44,10 +44,8 @@ def claims(book: Book) -> str:
             wrong.append(f"not judged yet: {error}")
     wrong += [f"iteration {one.iteration} on {one.place}: {one.problem}" for one in made if not one.holds]
     held = f"{sum(one.holds for one in made)} of {len(made)} claims hold where they are made"
-    text = (
-        f"{held}: about machine code of four architectures, the PTX that ships, counters of GPUs and of the emulator."
-    )
-    return "\n".join([text, "", *(f"- {one}" for one in wrong)])
+    about = "about machine code of four architectures, the PTX that ships, counters of GPUs and of the emulator"
+    return "\n".join([f"{held}: {about}.", "", *(f"- {one}" for one in wrong)])
 
 
 def note(book: Book, step: Iteration) -> str:

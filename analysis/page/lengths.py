@@ -35,16 +35,14 @@ def milestones(book: Book, one: Timed, dtype: str) -> list[tuple[str, str]]:
     """Kernels worth a line each, with their names: the first two steps, the fastest, the last, the libraries."""
     found = {}
     for step in book.ladder.iterations:
-        key = kernel_key(
-            step.number, step.configs.get(one.configs_of, step.configs[PUBLISHED_GPU]).with_dtype(dtype).short_form()
-        )
+        config = step.configs.get(one.configs_of, step.configs[PUBLISHED_GPU]).with_dtype(dtype)
+        key = kernel_key(step.number, config.short_form())
         if (key, dtype, one.lengths[-1]) in one.summaries:
             found[step.number] = key
     best = max(found, key=lambda number: one.summaries[found[number], dtype, one.lengths[-1]].pct, default=0)
     numbers = sorted({*list(found)[:2], best, max(found, default=0)} - {0})
-    return [(found[number], f"iteration {number}") for number in numbers] + [
-        (name, name) for name in one.result.references
-    ]
+    steps = [(found[number], f"iteration {number}") for number in numbers]
+    return [*steps, *((name, name) for name in one.result.references)]
 
 
 def wide(summary: Summary) -> bool:

@@ -93,9 +93,8 @@ def heat_map(book: Book, gpu: str) -> Table:
     ]
     columns = [Column("kind", "code"), *(Column(str(n), hint=cost.config.brief()) for n, cost in found.items())]
     whose = f"{facts.arch}, the {facts.title}'s configurations"
-    return Table(
-        f"kv-block-{gpu}", f"{whose}: warp instructions for 64 queries by 64 keys, by iteration", columns, rows
-    )
+    caption = f"{whose}: warp instructions for 64 queries by 64 keys, by iteration"
+    return Table(f"kv-block-{gpu}", caption, columns, rows)
 
 
 def linked(book: Book) -> list[dict[str, Any]]:

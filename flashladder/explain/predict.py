@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 import json
 from pathlib import Path
 import statistics
@@ -144,7 +143,7 @@ def known(gpu: Gpu, kernels: Sequence[Predicted], seq_len: int, folder: Path = R
     own, measured = folder / gpu.gpu, dict[int, float]()
     for path in (own / f"{gpu.gpu}.json.gz", own / BEYOND, *files_in(own, "bench*.json.gz")):
         if path.is_file():
-            timed, found = _read(path).kernels, percentages(path, seq_len)
+            timed, found = load_as(path, BenchResult).kernels, percentages(path, seq_len)
             for one in kernels:
                 key = kernel_key(one.iteration, one.config)
                 if key in found and (key not in timed or timed[key].text_sha256 in (None, one.text_sha256)):
@@ -164,12 +163,7 @@ def percentages(path: Path, seq_len: int) -> dict[str, float]:
 
 
 def _cells(path: Path, seq_len: int) -> list[Summary]:
-    return [one for one in _read(path).summaries if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len)]
-
-
-@cache
-def _read(path: Path) -> BenchResult:
-    return load_as(path, BenchResult)
+    return [one for one in load_as(path, BenchResult).summaries if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len)]
 
 
 KV_BLOCKS = 4  # of the short CTA: enough for peeled blocks and rounds of the loop
@@ -196,11 +190,7 @@ class Kernel:
 
 
 def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
-    """An iteration's kernel, compiled if needed.
-
-    Raises:
-        FlashladderError: the compilation fails, the kernel has no loop, or its branches depend on more than the launch.
-    """
+    """An iteration's kernel; `FlashladderError` if it has no loop, or its branches depend on more than the launch."""
     length = -(-KV_BLOCKS * config.B_c // config.B_r) * config.B_r  # whole blocks of query rows
     shape = Problem(batch=1, seq_len=length, n_heads=HEADS, d_head=D_HEAD)
     cubin, sass, constants = machine_code(iteration, config, arch, shape)
@@ -213,16 +203,9 @@ def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
             expected="rounds of a main loop", found=f"{len(starts)} with {length} keys",
         )  # fmt: skip
     block = tuple(one for index in order[starts[0] : starts[1]] for one in flow.code(index))
-    return Kernel(
-        iteration=iteration,
-        config=config,
-        cubin=cubin,
-        whole=tuple(one for index in order for one in flow.code(index)),
-        block=block,
-        kv_blocks=length // config.B_c,
-        conflicts=conflicts_of(iteration, config),
-        votes=sum(is_vote(one, operands(one)) for one in block),
-    )
+    whole = tuple(one for index in order for one in flow.code(index))
+    votes = sum(is_vote(one, operands(one)) for one in block)
+    return Kernel(iteration, config, cubin, whole, block, length // config.B_c, conflicts_of(iteration, config), votes)
 
 
 def conflicts_of(iteration: Iteration, config: KernelConfig) -> float:
@@ -259,10 +242,7 @@ class Resource:
 
 
 def resources(steps: Sequence[Step], chip: Chip, kernel: Kernel, seq_len: int) -> tuple[Resource, ...]:
-    """Every resource; `steps` are those of one warp in one KV block, equal in all warps of the CTA.
-
-    DRAM delivers each tensor once per head, as K and V of later CTAs are in L2.
-    """
+    """The use of every resource by one KV block of a CTA, all warps of which run `steps`."""
     config, warps = kernel.config, kernel.warps
     share = warps / SCHEDULERS
 
@@ -273,7 +253,7 @@ def resources(steps: Sequence[Step], chip: Chip, kernel: Kernel, seq_len: int) -
     waves = sum(one.wavefronts for one in steps) * warps
     copied = sum(one.copied for one in steps) * warps
     blocks = (seq_len / config.B_r) * (seq_len / config.B_c)
-    dram = TENSORS * seq_len * D_HEAD * ELEMENT / blocks
+    dram = TENSORS * seq_len * D_HEAD * ELEMENT / blocks  # once per head: later CTAs find K and V in L2
     return (
         pipe("tensor", "mma"),
         pipe("FMA", "fma"),
@@ -325,9 +305,8 @@ class Prediction:
 def predict(kernel: Kernel, gpu: Gpu, seq_len: int) -> Prediction:
     """The prediction for a kernel.
 
-    Raises:
-        FlashladderError: the kernel does not fit the GPU, the length is no multiple of its tiles, the GPU's file lacks
-            a rate, or the model does not know an instruction.
+    Raises `FlashladderError` if the kernel does not fit the GPU, the length is no multiple of its tiles, the GPU's file
+    lacks a rate, or the model does not know an instruction.
     """
     config = kernel.config
     require_length(config, seq_len)

@@ -260,8 +260,6 @@ class _Scheduler:
 
 
 class _Sm:
-    """The state of the SM."""
-
     def __init__(self, steps: Sequence[Step], chip: Chip, ctas: int, warps: int, apart: float) -> None:
         self.steps, self.chip = steps, chip
         self.schedulers = [_Scheduler() for _ in range(SCHEDULERS)]
@@ -407,9 +405,7 @@ def simulate(
 
     `steps` are one round: a KV block, or a CTA from its first instruction to its last. The SM holds `ctas` of `warps`
     warps each, which start `apart` clocks after each other. It counts `rounds` of every warp, after `skipped` ones.
-
-    Raises:
-        FlashladderError: warps wait at a barrier that others never reach.
+    Raises `FlashladderError` if warps wait at a barrier that others never reach.
     """
     sm = _Sm(steps, chip, ctas, warps, apart)
     n = ctas * warps

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -21,6 +21,7 @@ from flashladder.files import files_in, relative
 from flashladder.ladder.iteration import load_iteration
 from flashladder.located import first_problem
 from flashladder.report.data import plain
+from flashladder.report.tables import written
 from flashladder.results.files import read_json
 
 NAME = "accuracy.json.gz"
@@ -60,16 +61,10 @@ class Kernel(_Form):
     text_sha256: str
 
 
-class Card(_Form):
-    """The GPU."""
-
-    name: str
-
-
 class Document(_Form):
     """A file of errors. Every draw has the same arms: FA2, at least one step, and libraries with known versions."""
 
-    gpu: Card
+    gpu: dict[Literal["name", "uuid"], str]
     torch: str
     references: dict[str, str] = {}
     kernels: dict[str, Kernel]
@@ -162,21 +157,9 @@ def page(document: Document) -> str:
         ", ".join(str(n) for n in sorted({cell.seq_len for cell in found if (cell.inputs == NORMAL) is normal}))
         for normal in (True, False)
     )
-    bound = _on_normal(arms[0])
-    also = f", on N(0, 1) {bound:g}," if bound else ""
-    beside = ", ".join(f"{arm} {document.references[arm]}" for arm in arms if not arm.isdecimal())
-    about = f"No bound\nis held for other libraries: {beside}." if beside else "No other library\nwas there."
-    if load_iteration(int(arms[0])).family is load_iteration(1).family:
-        about = (
-            "Iteration 16 has the exact maximum of a row, later ones one\nthat may lag behind by a factor of 4 where "
-            "no key dominates the row ([decision 024](../../docs/decisions/024-beyond-sixteen.md))."
-        )
-    return f"""# Errors on an {plain(document.gpu.name)}, over those of FA2
-
-Maximum and RMS error against fp64, divided by those of FA2 (torch {document.torch}) on the same inputs; the worst
-length counts. N(0, 1) at S = {lengths}, all else at S = {others}; 16 heads, {len(document.records)} draws.
-The gate holds {BOUNDS["maximum"]:g}{also} for the maximum and {BOUNDS["RMS"]:g} for the RMS. A maximum is one element
-of millions: it moves from draw to draw, as FA2's own does. {about}
-
-{markdown(header, rows)}
-"""
+    return written(
+        "accuracy.md.j2", gpu=plain(document.gpu["name"]), document=document, lengths=lengths, others=others,
+        bounds=BOUNDS, bound=_on_normal(arms[0]), table=markdown(header, rows),
+        first_family=load_iteration(int(arms[0])).family is load_iteration(1).family,
+        beside=", ".join(f"{arm} {document.references[arm]}" for arm in arms if not arm.isdecimal()),
+    )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 import json
 import math
 from pathlib import Path
@@ -93,7 +93,6 @@ class Records:
         self._records: Numbered = {}
         self._sources: Numbered = {}
         self._codes: Numbered = {}
-        self._cells: dict[Path, Mapping[Any, Any]] = {}
 
     def timing(self, path: Path, kernel: str, dtype: str, shape: Problem) -> str:
         """The record of one timed cell, with its raw pairs; empty if the file has no such cell."""
@@ -174,10 +173,9 @@ class Records:
         found = {"records": self._records, "sources": self._sources, "codes": self._codes}
         return in_script({name: [value for _, value in own.values()] for name, own in found.items()})
 
+    @cache
     def _parts(self, path: Path) -> Mapping[Any, Any]:
-        if path not in self._cells:
-            self._cells[path] = by_cell(load_as(path, BenchResult).groups)
-        return self._cells[path]
+        return by_cell(load_as(path, BenchResult).groups)
 
     def _kernel_facts(self, kernel: Kernel) -> Facts:
         """Machine code and compiler of a kernel, and whether a lock holds it."""

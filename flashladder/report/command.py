@@ -3,10 +3,7 @@
 The same committed files always give the same bytes, so ``--check`` finds a stale or edited table. Before the first
 measurement the tables hold published figures only, and say so.
 
-Run:
-    invoke report              # rewrites results/report/ and README's table
-    invoke report --open       # and shows the page
-    invoke report --check      # compares; exit 1 and the names of the stale files
+Run: ``invoke report``, ``invoke report --open``, ``invoke report --check`` (exit 1 and the names of the stale files).
 """
 
 from __future__ import annotations
@@ -15,19 +12,21 @@ from collections.abc import Mapping
 import json
 from pathlib import Path
 import sys
+from typing import Literal
 import webbrowser
 
 from flashladder.columns import csv_of, told_on_terminal
 from flashladder.errors import FlashladderError, require_checkout
-from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
+from flashladder.files import checked_json, read_text, relative, require_file_or_nothing, write_atomic
 from flashladder.ladder.selection import FASTEST
+from flashladder.located import read_committed
 from flashladder.parallel import tune_gc
 from flashladder.paths import RESULTS, ROOT
-from flashladder.report import accuracy, counters, plot, sweeps, tables, times
+from flashladder.report import accuracy, counters, plot, sweeps, tables
 from flashladder.report.data import Ladder, collect, fastest
+from flashladder.results.schema import Strict
 
 REPORT = RESULTS / "report"
-PROGRESSION, TIMES = "progression", "times"  # what README's markers are about
 PLOT = "progression"
 
 
@@ -54,9 +53,9 @@ def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
     report = {results / "report" / name: data for name, data in (render(ladder) | result_pages(results)).items()}
     ranked = {machine.key: ladder.ranking(machine) for machine in ladder.machines}
     report[root / "configs" / FASTEST.name] = fastest(results, ranked).encode()
-    block = "\n".join([tables.readme_block(ladder), "", *sweeps.headlines(results)]).rstrip()
-    text = between_markers(read_text(readme), PROGRESSION, block)
-    return report | counters.speed(root) | {readme: between_markers(text, TIMES, times.sentence(results)).encode()}
+    block = "\n".join([tables.readme_block(ladder), *sweeps.headlines(results)]).rstrip()
+    text = between_markers(read_text(readme), PLOT, block)
+    return report | counters.speed(root) | {readme: between_markers(text, "times", sentence(results)).encode()}
 
 
 def pages(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
@@ -105,12 +104,35 @@ def stale(files: Mapping[Path, bytes]) -> list[str]:
     return problems
 
 
-def report(*, check: bool = False, as_json: bool = False, show: bool = False) -> int:
-    """Writes or checks the report and prints the table; `show` opens the page in a browser.
+class CommandTimes(Strict):
+    """Wall times in seconds, by command and run: the first run has an empty `build/`, the second one keeps it."""
 
-    Returns:
-        0; 1 when a file is stale (`check`) or a result had to be refused.
-    """
+    schema_version: Literal[1]
+    kind: Literal["command-times"]
+    date: str
+    commit: str
+    cpu: str
+    cpus: int  # that the commands could use
+    python: str
+    seconds: Mapping[Literal["reproduce", "tests"], Mapping[Literal["first", "second"], float]]
+
+
+def sentence(results: Path) -> str:
+    """How long the commands take; `FlashladderError` if they were not timed."""
+    hint = "time them: nox -s times"
+    times = read_committed(
+        results / "times.json", lambda raw: CommandTimes.model_validate_json(checked_json(raw)), "no times", hint
+    )
+    reproduce, tests = (times.seconds[name] for name in ("reproduce", "tests"))
+    return (
+        f"On {times.cpus} CPUs without a GPU, after downloads, the first command takes {reproduce['first']:.0f} s and "
+        f"the second {tests['first']:.0f} s; run again, {reproduce['second']:.0f} s and {tests['second']:.0f} s "
+        f"(measured by `nox -s times`, {times.date}, {times.cpu})."
+    )
+
+
+def report(*, check: bool = False, as_json: bool = False, show: bool = False) -> int:
+    """Writes or checks the report, prints the table, and `show`s the page; 1: a file is stale or a result refused."""
     require_checkout("report")
     with told_on_terminal("rendering the report ..."):
         tune_gc()
@@ -128,9 +150,9 @@ def report(*, check: bool = False, as_json: bool = False, show: bool = False) ->
     elif check:
         print("stale" if problems else f"up to date: {len(files)} files")
     else:
-        print(tables.terminal(ladder))
-        print(f"\nplot    {relative(REPORT / PLOT)}.svg, .png\ntables  {relative(REPORT / 'progression.md')}, .csv")
-        print(f"page    {relative(REPORT / 'index.html')}")
+        folder = relative(REPORT)
+        print(f"{tables.terminal(ladder)}\n\nplot    {folder}/progression.svg, .png")
+        print(f"tables  {folder}/progression.md, .csv\npage    {folder}/index.html")
     for line in (*ladder.refused, *(f"stale: {problem}; run: invoke report" for problem in problems)):
         print(line, file=sys.stderr)
     if show and not webbrowser.open((REPORT / "index.html").as_uri()):

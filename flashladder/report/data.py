@@ -137,9 +137,8 @@ def fastest_of(folder: Path) -> dict[int, int]:
         return {}
     result, cells = last
     ours = [(result.kernels[name].iteration, own) for (name, _), own in cells.items() if name in result.kernels]
-    return _fastest_from(
-        {length: [(step, own[length].pct) for step, own in ours if length in own] for length in SEQ_LENS}
-    )
+    speeds = {length: [(step, own[length].pct) for step, own in ours if length in own] for length in SEQ_LENS}
+    return _fastest_from(speeds)
 
 
 def causal_of(folder: Path) -> dict[int, int]:
@@ -164,10 +163,7 @@ def _fastest_from(speeds: Mapping[int, Sequence[tuple[int, float]]]) -> dict[int
 
 
 def fastest(results: Path, ranked: Mapping[str | None, Sequence[int]]) -> str:
-    """The text of configs/fastest.json: `fastest_of` of each GPU with a folder of results.
-
-    `ranked` maps each GPU with a measured ladder to its steps, the fastest first.
-    """
+    """The text of configs/fastest.json; `ranked` maps each GPU with a measured ladder to its steps, fastest first."""
     found = {key: fastest_of(results / key) for key in load_gpus() if (results / key).is_dir()}
     more: dict[str, dict[str, object]] = {
         key: ({"ranking": list(ranked[key])} if key in ranked else {}) | ({"causal": steps} if steps else {})
@@ -357,17 +353,12 @@ class Ladder:
 
     def ranking(self, machine: Machine) -> tuple[int, ...]:
         """A machine's measured steps, fastest first: harmonic mean over lengths, then mean over dtypes."""
-        rows = (row for dtype in DTYPES for row in self.rows(machine, dtype))
-        return by_speed(
-            (row.iteration.number, row.measured.mean.pct) for row in rows if row.measured and row.measured.mean
-        )
+        every = (row.measured for dtype in DTYPES for row in self.rows(machine, dtype))
+        return by_speed((one.kernel.iteration, one.mean.pct) for one in every if one and one.mean)
 
 
 def collect(folder: Path = RESULTS) -> Ladder:
-    """Reads all results under `folder`.
-
-    A malformed file, a cell that was measured twice and a folder that mixes GPUs are errors.
-    """
+    """Reads all results under `folder`; a malformed file, a cell measured twice and a folder of two GPUs are errors."""
     ladder = load_all()
     machines = _machines(bench_files(folder), folder / LOCKS.name)
     timed = (kernel.arch for one in machines for _, result in one.files for kernel in result.kernels.values())
@@ -436,10 +427,7 @@ def stated_result(path: Path) -> BenchResult:
 
 
 def other_runs(path: Path) -> list[BenchResult]:
-    """The other timings in a file's folder that may widen its intervals, in the mode of the progression.
-
-    They are the benchmarks, those of other cards, the machine's sweep and the bundle's run.
-    """
+    """The benchmarks, other cards' files, sweep and bundle's run in a file's folder, which may widen its intervals."""
     patterns = ("bench*", f"{SECOND}*", path.parent.name, "bundle")
     files = [one for pattern in patterns for one in files_in(path.parent, f"{pattern}.json.gz")]
     found = [load_as(one, BenchResult) for one in files if one.name != path.name]
@@ -447,7 +435,6 @@ def other_runs(path: Path) -> list[BenchResult]:
 
 
 def _floors_of_others(folder: Path, first: Gpu) -> dict[str, tuple[float, ...]]:
-    """A/A floors per dtype of other cards of the same model."""
     floors: dict[str, tuple[float, ...]] = {}
     for path in files_in(folder, f"{SECOND}*.json.gz"):
         result = load_as(path, BenchResult)

@@ -9,12 +9,9 @@ Run: ``invoke report --open``.
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-import hashlib
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +19,6 @@ import re
 import runpy
 from typing import TYPE_CHECKING, Any
 
-import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
@@ -32,13 +28,12 @@ from flashladder.paths import PACKAGE, ROOT
 from flashladder.report.book import Book
 from flashladder.report.data import Ladder
 from flashladder.report.plot import kept
-from flashladder.report.tables import DASH, headline_machine
+from flashladder.report.tables import DASH, TEMPLATES, environment, headline_machine
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TEMPLATES = Path(__file__).with_name("templates")
 INDEX = "index.html"
 PLACES = (ROOT, PACKAGE.parent)  # the checkout of FLASHLADDER_ROOT may hold only data
 SECTIONS = next((root for root in PLACES if (root / "analysis" / "page").is_dir()), ROOT) / "analysis" / "page"
@@ -51,9 +46,7 @@ SCROLLED = '<div class="scroll" tabindex="0" role="group" aria-label="table"><ta
 # Placeholders of the style sheet's colours: Okabe and Ito's, which colour-blind readers can tell apart.
 INK, FAINT, GRID, GROUND = "#010201", "#010202", "#010203", "#010204"
 SERIES = tuple(f"#0102{10 + i:02d}" for i in range(8))
-COLORS = {INK: "ink", FAINT: "faint", GRID: "grid", GROUND: "ground"} | {
-    color: f"s{i}" for i, color in enumerate(SERIES)
-}
+COLORS = {INK: "ink", FAINT: "faint", GRID: "grid", GROUND: "ground", **{s: f"s{i}" for i, s in enumerate(SERIES)}}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
 STYLE: dict[str, Any] = {
@@ -240,13 +233,9 @@ def page(ladder: Ladder, root: Path = ROOT, sections: Sequence[Section] | None =
         drawn[mark] = panel
         return Markup(mark)  # noqa: S704  # a digest between two marks, until the page has its own digest
 
-    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     whole = environment(TEMPLATES).get_template("frame.html.j2").render(
         summary=_summary(ladder),
         sections=[(name, title, content(book)) for name, title, content in shown],
-        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),  # noqa: S704  # this project's own
-        script=Markup(script),  # noqa: S704  # the same
-        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         records=Markup(RECORDS),  # noqa: S704  # a mark
         html=html,
         plot=plot,
@@ -259,9 +248,8 @@ def page(ladder: Ladder, root: Path = ROOT, sections: Sequence[Section] | None =
         whole = whole.replace(mark, panel.svg)
     packed = whole.replace(data, deflated(data), 1).encode()
     if len(packed) > MOST_BYTES:
-        raise FlashladderError(
-            "the page is too large to send", expected=f"at most {MOST_BYTES:,} bytes", found=f"{len(packed):,}"
-        )
+        expected = f"at most {MOST_BYTES:,} bytes"
+        raise FlashladderError("the page is too large to send", expected=expected, found=f"{len(packed):,}")
     return packed
 
 
@@ -271,15 +259,6 @@ def inflated_page(page: bytes) -> bytes:
         return _RECORDS.sub(lambda found: inflated(found[0].decode()).encode(), page, count=1)
     except ValueError:
         return page  # its records are damaged
-
-
-@lru_cache(maxsize=8)
-def environment(*folders: Path) -> jinja2.Environment:
-    """jinja2 over the templates of `folders`; it escapes every value, and an unknown name is an error."""
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folders), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
 
 
 def html(text: str) -> Markup:

@@ -159,7 +159,6 @@ def kept(
 
 @lru_cache(maxsize=1)
 def _drawn_by() -> str:
-    """The matplotlib release and the digest of the code that draws."""
     scripts = (*files_in(Path(__file__).parent, "*.py"), *files_in(ROOT / "analysis", "**/*.py"))
     return version("matplotlib") + sha256(b"".join(path.read_bytes() for path in scripts))
 
@@ -201,9 +200,8 @@ def _panel(axes: Axes, series: Sequence[Series], names: Mapping[int, str], numbe
     )  # fmt: skip
     for index, line in enumerate(series):
         _line(axes, line, index, [point for point in line.points if point.iteration in numbers])
-    axes.set_xticks(
-        numbers, [f"{names[number]}  {number}" for number in numbers], rotation=42, ha="right", fontsize=8.2
-    )
+    labels = [f"{names[number]}  {number}" for number in numbers]
+    axes.set_xticks(numbers, labels, rotation=42, ha="right", fontsize=8.2)
     axes.tick_params(axis="x", length=3, pad=2)
     for label in axes.get_xticklabels():
         label.set_rotation_mode("anchor")

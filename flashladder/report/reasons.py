@@ -285,10 +285,7 @@ class Words:
         return share
 
     def tensor_use(self, gpu: str, of: int = 0) -> float:
-        """Percent of the tensor pipe's mma.sync rate that a kernel reaches at S = 4096.
-
-        The clock is that of the timings; for published figures it is the boost clock.
-        """
+        """Percent of the mma.sync rate that a kernel reaches at S = 4096 (published figures: at the boost clock)."""
         peaks = load_gpus()[gpu].peaks
         clocks = [peaks["boost_clock"].value]
         if gpu == self.machine.key:
@@ -313,7 +310,6 @@ class Words:
 
 
 def _short(counters: Mapping[str, int]) -> Counts:
-    """Counters by their short names, which claims use."""
     return {short: counters[name] for short, name in COUNTERS.items() if name in counters}
 
 

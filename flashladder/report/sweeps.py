@@ -25,7 +25,7 @@ from flashladder.paths import RESULTS
 from flashladder.problem import kinds
 from flashladder.report.data import TITLES, plain, stated_result
 from flashladder.report.plot import FAINT, data_digest, saved
-from flashladder.report.tables import DASH
+from flashladder.report.tables import DASH, written
 from flashladder.report.variants import pages
 from flashladder.results.derive import cells_of_host_time
 from flashladder.results.files import load_as, load_result
@@ -42,16 +42,6 @@ Cells = Mapping[tuple[str, int], Summary]  # by kernel and length
 HEADLINES = {"persistent": "", "causal": ", causal"}  # grids with a sentence in README, and its addition
 SHOWN = 90  # characters of a kernel's name; names of templates can be much longer
 HOST = "h"  # mark of a cell that shows the host's time, instead of a verdict
-HOSTS = (
-    f" `{HOST}`: the GPU waited for the host in most blocks, so the cell shows how long it "
-    "takes to queue a launch; it is not part of a mean or of a library's speed."
-)
-MASKED = " Its FLOPs are those of the scores that the mask keeps: half of all."
-LEGEND = (
-    "`+` faster, `-` slower, `=` the same within the floor, `?` undecided by the interval, which includes the floor "
-    "and other files' results for the same code. TFLOP/s at S = "
-    f"{HEADLINE_LENGTH} as timed, alternating with FA2."
-)
 
 
 def render(results: Path = RESULTS) -> dict[str, bytes]:
@@ -76,50 +66,32 @@ def render(results: Path = RESULTS) -> dict[str, bytes]:
 
 def page(result: BenchResult) -> str:
     """The page of a machine's sweep: tables per dtype with references below the kernels, provenance, failures."""
-    sweep, settings = result.sweep, result.settings
-    cards = len({process.index for process in result.processes})
-    days = sorted({process.started_utc[:10] for process in result.processes})
-    where = (
-        f"Grid `{sweep.grid if sweep else ''}`, {len(sweep.planned) if sweep else 0} cells, {cards} worker processes, "
-        f"{', '.join(days)}; driver {result.gpu.driver}, torch {result.reference.torch}; {settings.pairs} pairs per "
-        f"cell in {settings.blocks} blocks, mode {result.mode}, rung {result.rung}, protocol "
-        f"{result.protocol_version}."
-    )
-    found, hosts = kinds(one.shape for one in result.summaries), cells_of_host_time(result.groups)
-    parts = [f"# {plain(result.gpu.name)}{f': {found}' if found else ''}, measured by a sweep", where]
+    hosts, tables = cells_of_host_time(result.groups), []
     for dtype, every in grouped(result.summaries, lambda one: one.dtype).items():
         own = {(one.kernel, one.shape.seq_len): one for one in every}
         of_host = {key for key, one in own.items() if (one.kernel, dtype, one.shape) in hosts}
-        parts += [
-            f"## {dtype}, percent of FA2's speed; A/A floor {result.floors_pct[dtype]:.2f} points",
-            _table(own, result, of_host),
-            _over_libraries(own, result, of_host),
-        ]
+        tables.append((dtype, _table(own, result, of_host), _over_libraries(own, result, of_host)))
     beside = [
         (name, one.version or f"torch {one.torch}", one.tile or DASH,
          "; ".join(dict.fromkeys(f"`{kernel[:SHOWN]}`" for kernel in one.kernels.values())))
         for name, one in [("fa2", result.reference), *result.references.items()]
     ]  # fmt: skip
-    parts += [
-        LEGEND
-        + (MASKED if any(one.shape.mask != "none" for one in result.summaries) else "")
-        + (HOSTS if hosts else ""),
-        "## References",
-        markdown(("name", "version", "tile", "kernels"), beside, left=4),
-    ]
-    if sweep and sweep.failures:
-        cells = {cell.address: cell for cell in sweep.planned}
-        failed = [(cells[one.address], one) for one in sweep.failures]
+    failures = ""
+    if result.sweep and result.sweep.failures:
+        cells = {cell.address: cell for cell in result.sweep.planned}
+        failed = [(cells[one.address], one) for one in result.sweep.failures]
         lines = [(cell.subject, cell.config or DASH, one.kind, one.message) for cell, one in failed]
-        parts += ["## Failures", markdown(("#", "configuration", "kind", "why"), lines, left=4)]
-    return "\n\n".join(filter(None, parts)) + "\n"
+        failures = markdown(("#", "configuration", "kind", "why"), lines, left=4)
+    return written(
+        "sweep.md.j2", gpu=plain(result.gpu.name), problem=kinds(one.shape for one in result.summaries), result=result,
+        cards=len({process.index for process in result.processes}), tables=tables, length=HEADLINE_LENGTH, hosts=hosts,
+        days=sorted({process.started_utc[:10] for process in result.processes}), failures=failures,
+        references=markdown(("name", "version", "tile", "kernels"), beside, left=4),
+    )  # fmt: skip
 
 
 def _table(own: Cells, result: BenchResult, of_host: Container[tuple[str, int]]) -> str:
-    """One dtype: a line per kernel with percent of FA2 per length, harmonic mean and TFLOP/s.
-
-    `of_host` are the cells that show the host's time. They enter neither the mean nor the TFLOP/s.
-    """
+    """A line per kernel of one dtype; cells `of_host` show the host's time, which no mean and no TFLOP/s includes."""
     lengths = sorted({length for _, length in own})
     means = {(mean.kernel, mean.dtype): mean.pct for mean in result.means}
     lines = []
@@ -168,10 +140,7 @@ def _fastest(timed: Iterable[Summary], among: Container[str]) -> dict[tuple[str,
 
 
 def headlines(results: Path = RESULTS) -> list[str]:
-    """README's sentences for each machine: its best step over its best library, from the sweeps of `HEADLINES`.
-
-    They give the range over all dtypes and lengths, without the cells that show the host's time.
-    """
+    """README's sentences on the best step over the best library of each machine, without cells of the host's time."""
     sentences = []
     for path in (path for grid in HEADLINES for path in files_in(results, f"*/{grid}.json.gz")):
         result, machine, grid = load_as(path, BenchResult), path.parent.name, path.name.removesuffix(".json.gz")
@@ -179,10 +148,8 @@ def headlines(results: Path = RESULTS) -> list[str]:
         timed = [one for one in result.summaries if (one.kernel, one.dtype, one.shape) not in hosts]
         ours, theirs = _fastest(timed, result.kernels), _fastest(timed, result.references)
         if times := [ours[cell].pct / theirs[cell].pct for cell in ours.keys() & theirs.keys()]:
-            lengths, dtypes = (
-                [length for _, length in ours],
-                " and ".join(sorted({dtype for dtype, _ in ours}, reverse=True)),
-            )
+            lengths = [length for _, length in ours]
+            dtypes = " and ".join(sorted({dtype for dtype, _ in ours}, reverse=True))
             beside, missing = (
                 listed([TITLES[name] for name in LIBRARIES if (name in result.references) is timed_there])
                 for timed_there in (True, False)
@@ -248,23 +215,9 @@ def render_energy(results: Path) -> dict[str, bytes]:
 
 def energy_page(results: Sequence[EnergyResult]) -> str:
     """The page of a machine's sustained runs: a section per file and dtype."""
-    about = (
-        "Kernels, FA2 and other libraries alternate, each launched back to back without a flush; medians over their "
-        f"turns. Power is measured between two ticks of the GPU's energy counter. {STEADY_LEGEND}"
-    )
-    parts = [f"# Sustained speed, power and energy on an {plain(results[0].gpu.name)}", about]
+    parts = []
     for result in results:
-        gpu, turns = result.gpu, 1 + max((run.turn for run in result.runs), default=0)
-        limit = f"{gpu.power_limit_w:.0f} W" if gpu.power_limit_w else DASH
-        highest = f"{gpu.max_sm_clock_mhz} MHz" if gpu.max_sm_clock_mhz else DASH
-        others = sorted(result.references.items())
-        beside = [f"{name} {one.version or f'of torch {one.torch}'}" for name, one in others]
-        parts.append(
-            f"At least {result.seconds:g} s a run, {turns} turn{'s' if turns > 1 else ''}: power limit {limit}, "
-            f"highest clock {highest}, driver {gpu.driver}; "
-            f"{', '.join([f'FA2 of torch {result.reference.torch}', *beside])}."
-        )
-        found = sorted(steady(result), key=lambda one: one.seq_len)
+        found, tables = sorted(steady(result), key=lambda one: one.seq_len), []
         for dtype in dict.fromkeys(run.dtype for run in result.runs):
             rows = [
                 (
@@ -275,11 +228,10 @@ def energy_page(results: Sequence[EnergyResult]) -> str:
                 for one in found
                 if one.dtype == dtype
             ]  # fmt: skip
-            what = filter(
-                None, (dtype, kinds(run.shape for run in result.runs), f"at least {result.seconds:g} s a run")
-            )
-            parts += [f"## {', '.join(what)}", markdown(ENERGY_HEADER, rows, left=3)]
-    return "\n\n".join(parts) + "\n"
+            heading = ", ".join(filter(None, (dtype, kinds(run.shape for run in result.runs))))
+            tables.append((heading, markdown(ENERGY_HEADER, rows, left=3)))
+        parts.append((result, 1 + max((run.turn for run in result.runs), default=0), tables))
+    return written("energy.md.j2", gpu=plain(results[0].gpu.name), legend=STEADY_LEGEND, results=parts)
 
 
 BEST = 5  # candidates of each iteration and dtype on the page
@@ -289,18 +241,6 @@ PANELS = (
     ("warps", "warps per SM"),
 )
 TILES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#222222")
-TUNED = (
-    "Timed again: a fresh process, other inputs. An iteration has one configuration per GPU for both dtypes, so that "
-    "`both` decides, by the harmonic mean; the verdict is on the difference of the two ratios, against the finals' A/A "
-    "floor. `faster`, `slower`: beyond the floor, and the interval too; `ambiguous`: undecided; `same`: within the "
-    "floor, or the present configuration. A faster one is entered by hand ([how](../../docs/tuning.md)), because "
-    "everything that was timed with the present one must then be timed again."
-)
-RANKED = (
-    "Each candidate alternates with FA2. Those that stayed longest come first, among equals the faster. A candidate "
-    "that was dropped early has few pairs and a median without interval, which may exceed that of one above it. "
-    "Registers and spilled bytes per thread, stored and loaded, are those of the machine code."
-)
 
 
 def tuning_pages(path: Path) -> dict[str, bytes]:
@@ -313,15 +253,6 @@ def tuning_pages(path: Path) -> dict[str, bytes]:
         raise
     day = min(process.started_utc for process in rungs.processes)[:10]
     lengths = "S = " + ", ".join(str(n) for n in sorted({group.shape.seq_len for group in rungs.groups}))
-    floors = "; ".join(
-        f"{name} " + ", ".join(f"{floor:.2f} in {dtype}" for dtype, floor in document.floors_pct.items())
-        for name, document in (("rungs", rungs), ("finals", finals))
-    )
-    where = (
-        f"{len(rows)} candidates, {sum(bool(row.failure) for row in rows)} of them failed, {lengths}, {day}; driver "
-        f"{rungs.gpu.driver}, torch {rungs.reference.torch}, mode {rungs.mode}, rung {rungs.rung}, protocol "
-        f"{rungs.protocol_version}. A/A floor, FA2 beside itself, in points: {floors}."
-    )
     winners = [
         (
             str(one.number), one.dtype, one.config.brief(), one.verdict, _with_interval(one.winner),
@@ -330,21 +261,17 @@ def tuning_pages(path: Path) -> dict[str, bytes]:
         for one in judged(rungs, finals)
     ]  # fmt: skip
     gpu, dtypes = plain(rungs.gpu.name), ", ".join(sorted({one.dtype for one in rungs.summaries}))
-    parts = [
-        f"# Tuning on {gpu}",
-        where,
-        "## Winners beside what the iterations have, percent of FA2 [95 %]",
-        markdown(("#", "dtype", "winner", "verdict", "winner's", "present", "present's"), winners, left=4),
-        TUNED,
-        f"## The best {BEST} of each iteration and dtype",
-        ranking(rows, BEST),
-        RANKED,
-    ]
+    header = ("#", "dtype", "winner", "verdict", "winner's", "present", "present's")
+    page = written(
+        "tune.md.j2", gpu=gpu, rows=rows, lengths=lengths, day=day, rungs=rungs, finals=finals, best=BEST,
+        winners=markdown(header, winners, left=4), ranking=ranking(rows, BEST),
+        floors=lambda one: ", ".join(f"{floor:.2f} in {dtype}" for dtype, floor in one.floors_pct.items()),
+    )  # fmt: skip
     subtitle = f"{gpu}, {day}, {dtypes}, {len(rungs.summaries)} configurations, {lengths}"
     table = ([f"{cell:.4g}" if isinstance(cell, float) else cell for cell in row] for row in rows)
     data = [[row.tile, row.pct, row.spilled, *(getattr(row, name) for name, _ in PANELS)] for row in rows]
     drawn = saved(partial(_tuning_figure, rows, subtitle), f"{subtitle}; data {data_digest(data)}")
-    return {"md": ("\n\n".join(parts) + "\n").encode(), "csv": csv_text(Candidate._fields, table).encode(), **drawn}
+    return {"md": page.encode(), "csv": csv_text(Candidate._fields, table).encode(), **drawn}
 
 
 def _with_interval(summary: LogSummary | None) -> str:

@@ -6,8 +6,13 @@ Below the steps are the libraries that were timed beside the last step.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Sequence
-from typing import get_args
+from functools import cache
+import hashlib
+from pathlib import Path
+import statistics
+from typing import TYPE_CHECKING, Any, get_args
 
 from flashladder.columns import grouped, listed, markdown
 from flashladder.ladder.gpus import load_gpus
@@ -18,10 +23,44 @@ from flashladder.names import DTYPES, HEADLINE_LENGTH, LIBRARIES, PUBLISHED_GPU
 from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Timing, plain
 from flashladder.results.published import Statistic
 
+if TYPE_CHECKING:
+    import jinja2
+
 DASH = "–"
 NOT_RUN = "not run here"  # the step's family does not run on this GPU
 LONG = ("95 % interval", "harmonic mean", "registers", "spills, B")  # columns that README's table leaves out
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+@cache
+def environment(folder: Path, *, escapes: bool = True) -> jinja2.Environment:
+    """jinja2 over the templates of a folder; it escapes every value for HTML, and an unknown name is an error."""
+    import jinja2
+    from markupsafe import Markup
+
+    loader = jinja2.FileSystemLoader((folder, TEMPLATES))
+    made = jinja2.Environment(
+        loader=loader, autoescape=escapes,  # noqa: S701  # Markdown is no HTML
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=not escapes,
+    )  # fmt: skip
+    made.filters |= {"median": statistics.median, "one_line": _one_line, "sha256": _sha256}
+    made.globals["file"] = lambda name: Markup(loader.get_source(made, name)[0])  # noqa: S704  # this project's own
+    return made
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()) + "\n"
+
+
+def _sha256(text: str) -> str:
+    """The digest as a content policy names it."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def written(template: str, **values: Any) -> str:
+    """The text of a page: a Markdown template of ``templates/`` with these values."""
+    return environment(TEMPLATES, escapes=False).get_template(template).render(values)
 
 
 def gpu_title(key: str) -> str:
@@ -82,29 +121,21 @@ def anchors_below(machine: Machine | None, dtype: str, configs_of: str | None = 
 
 def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str | None = None) -> str:
     """Says what the table shows: GPU, dtype, configurations, rung, clocks, floor, and what is only published."""
-    gpus = " and ".join(gpu_title(key) for key in ladder.published.gpus)
-    source = ladder.published.description.source.repository
-    theirs = f"{gpus} columns are the figures published by {source}, not measured by this project."
-    if machine is None:
-        own = f"registers and spills are those of {gpu_title(PUBLISHED_GPU)}'s configurations, from the sm_80 lock."
-        return f"Nothing was measured by this project yet. {theirs} Percent of FA2 at S = {HEADLINE_LENGTH}; {own}"
-    timed = filter(None, (row.headline for row in ladder.rows(machine, dtype, configs_of)))
-    clocks = [one.sm_clock_mhz for one in timed if one.sm_clock_mhz is not None]
-    shape = ladder.published.description.shape
-    lengths, batch = shape.seq_lens, shape.batch[HEADLINE_LENGTH]
-    parts = [
-        f"Measured with {dtype}, S = {HEADLINE_LENGTH}, batch {batch}, {shape.n_heads} heads, d_head {shape.d_head}",
-        f"The GPU is {cards_text(machine, dtype)}",
-        f"Tile configurations are those of the {gpu_title(configs_of or machine.configs_of)}",
-        f"The reference is {machine.reference}",
-        f"Mode {MODE} (clocks as the card chose them), rung {machine.rungs}",
-        *([f"SM clock {_range(clocks)} MHz"] if clocks else []),
-        *([floor_text(machine, dtype)] if machine.floors(dtype) else []),
-    ]
-    serving = (one.family.targets.serving(machine.gpu.arch) for one in ladder.iterations)
-    code = " and ".join(f"{arch}'s" for arch in dict.fromkeys(filter(None, serving)))
-    means = f"Harmonic means are over S = {lengths[0]} to {lengths[-1]}; registers and spills are {code}."
-    return f"{'. '.join(parts)}. {fa2_text(machine, dtype)}{means} {theirs}{_idle(ladder, machine)}"
+    facts = {"published_gpu": gpu_title(PUBLISHED_GPU)}
+    if machine:
+        timed = filter(None, (row.headline for row in ladder.rows(machine, dtype, configs_of)))
+        clocks = [one.sm_clock_mhz for one in timed if one.sm_clock_mhz is not None]
+        serving = (one.family.targets.serving(machine.gpu.arch) for one in ladder.iterations)
+        facts = {
+            "cards": cards_text(machine, dtype), "configs": gpu_title(configs_of or machine.configs_of),
+            "clocks": _range(clocks) if clocks else "", "fa2": fa2_text(machine, dtype), "idle": _idle(ladder, machine),
+            "floor": floor_text(machine, dtype) if machine.floors(dtype) else "",
+            "code": " and ".join(f"{arch}'s" for arch in dict.fromkeys(filter(None, serving))),
+        }  # fmt: skip
+    return written(
+        "caption.md.j2", machine=machine, dtype=dtype, length=HEADLINE_LENGTH, mode=MODE, **facts,
+        gpus=" and ".join(map(gpu_title, ladder.published.gpus)), description=ladder.published.description,
+    ).strip()  # fmt: skip
 
 
 def _range(values: Sequence[float], form: str = "{:.0f}") -> str:
@@ -154,27 +185,6 @@ def _span(numbers: list[int]) -> str:
     return listed([*map(str, numbers)])
 
 
-def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
-    """A shorter caption for README's table; the report has the whole one."""
-    if machine is None:
-        return caption(ladder, None, "fp16")
-    shape, gpus = ladder.published.description.shape, listed([*map(gpu_title, ladder.published.gpus)])
-    floor = f". {floor_text(machine, 'fp16')}" if machine.floors("fp16") else ""
-    one_run = len(machine.fa2("fp16")) < 2
-    timed = {one.name for one in anchors_below(machine, "fp16")}
-    lacking = [TITLES[name] for name in LIBRARIES if name not in timed] if timed else []
-    compare = "TFLOP/s is the percentage times FA2's TFLOP/s in the same run; these differ, so compare percentages. "
-    return (
-        f"Percent of FA2's speed at S = {HEADLINE_LENGTH} (fp16, batch {shape.batch[HEADLINE_LENGTH]}, {shape.n_heads} "
-        f"heads, d_head {shape.d_head}). Steps alternate with FA2 on {cards_text(machine, 'fp16')}. "
-        f"{gpus}: published by {ladder.published.description.source.repository}, not measured by this project."
-        f"{_idle(ladder, machine)}\n\n"
-        f"The reference is {machine.reference}{floor}. "
-        f"{'' if one_run else compare}"
-        f"{f'Not timed in these runs: {listed(lacking)}. ' if lacking else ''}"
-    ).rstrip()
-
-
 def readme_block(ladder: Ladder) -> str:
     """The text between README's markers: the fp16 table of the headline machine, and the plot."""
     machine = headline_machine(ladder)
@@ -182,12 +192,20 @@ def readme_block(ladder: Ladder) -> str:
     kept = [i for i, title in enumerate(header) if title not in LONG]
     short = [title.partition(" ")[2] if title.endswith("% of FA2") else title for title in header]
     table = markdown([short[i] for i in kept], [[line[i] for i in kept] for line in lines])
-    more = "Intervals, harmonic means over lengths, registers, bf16: [all tables](results/report/progression.md), "
-    more += "[CSV](results/report/progression.csv)"
-    if ladder.emulated:
-        more += ", [hardware counters and race checks](results/report/counters.md)"
-    plot = "![Percent of FA2 over the iterations](results/report/progression.svg)"
-    return "\n\n".join((table, f"{readme_caption(ladder, machine)} {more}.", plot))
+    timed = {one.name for one in anchors_below(machine, "fp16")}
+    facts = {} if machine else {"caption": caption(ladder, None, "fp16")}
+    if machine:
+        facts = {
+            "cards": cards_text(machine, "fp16"), "idle": _idle(ladder, machine),
+            "floor": floor_text(machine, "fp16") if machine.floors("fp16") else "",
+            "lacking": listed([TITLES[name] for name in LIBRARIES if name not in timed]) if timed else "",
+            "gpus": listed([*map(gpu_title, ladder.published.gpus)]),
+        }  # fmt: skip
+    return written(
+        "readme.md.j2", table=table, machine=machine, length=HEADLINE_LENGTH, emulated=ladder.emulated,
+        shape=ladder.published.description.shape, repository=ladder.published.description.source.repository,
+        several=machine and len(machine.fa2("fp16")) > 1, **facts,
+    )  # fmt: skip
 
 
 def terminal(ladder: Ladder) -> str:
@@ -198,19 +216,17 @@ def terminal(ladder: Ladder) -> str:
 
 def document(ladder: Ladder) -> str:
     """results/report/progression.md: every machine, dtype and set of configurations, and all lengths."""
-    parts = ["# Progression", "Generated by `invoke report` from committed results; do not edit.",
-             "![Percent of FA2](progression.svg)"]  # fmt: skip
+    sections = [
+        (
+            f"{machine.title}, {dtype}, configurations of the {gpu_title(key)}", caption(ladder, machine, dtype, key),
+            table(ladder, machine, dtype, key), _by_length(ladder, machine, dtype, key),
+        )
+        for machine in ladder.machines
+        for dtype, key in sets_of(ladder, machine)
+    ]  # fmt: skip
     if not ladder.machines:
-        parts += ["## Published", caption(ladder, None, "fp16"), table(ladder, None, "fp16")]
-    for machine in ladder.machines:
-        for dtype, configs_of in sets_of(ladder, machine):
-            title = f"## {machine.title}, {dtype}, configurations of the {gpu_title(configs_of)}"
-            parts += [title, caption(ladder, machine, dtype, configs_of), table(ladder, machine, dtype, configs_of)]
-            parts += ["Percent of FA2 by sequence length:", _by_length(ladder, machine, dtype, configs_of)]
-    parts += by_architecture()
-    if ladder.refused:
-        parts += ["## Refused", "\n".join(f"- {reason}" for reason in ladder.refused)]
-    return "\n\n".join(parts) + "\n"
+        sections = [("Published", caption(ladder, None, "fp16"), table(ladder, None, "fp16"), "")]
+    return written("progression.md.j2", sections=sections, architectures=_by_architecture(), refused=ladder.refused)
 
 
 def sets_of(ladder: Ladder, machine: Machine) -> Iterator[tuple[str, str]]:
@@ -251,8 +267,8 @@ def counts_of(verdicts: Sequence[Verdict]) -> str:
     return "; ".join(f"{counts} ({', '.join(one.place for one in own)})" for counts, own in by_counts.items())
 
 
-def by_architecture() -> list[str]:
-    """The paragraphs of the section on architectures in results/report/progression.md."""
+def _by_architecture() -> str:
+    """The table of the claims about machine code that are not made on every architecture."""
     counts, lines = read_counts(), []
     counted = {kernel.iteration for kernel in counts.kernels.values()}
     verdicts = verify([one.number for one in load_all() if one.number in counted], counts)
@@ -261,13 +277,7 @@ def by_architecture() -> list[str]:
             outside, made = ([one for one in own if one.claimed is claimed] for claimed in (False, True))
             where = ", ".join(gpus_of(one.place) for one in outside)
             lines.append([str(number), str(claim), counts_of(made), f"{where}: {counts_of(outside)}"])
-    text = (
-        "Claims about machine code hold on sm_80, sm_86, sm_89 and sm_90 but for these. Where one is not made, it is "
-        "no reason for that GPU's figures: [the notes](../../iterations/notes) give every claim's counts on every "
-        "architecture."
-    )
-    header = ["#", "Claim", "where it is made", "elsewhere"]
-    return ["## By architecture", text, markdown(header, lines, left=4)]
+    return markdown(["#", "Claim", "where it is made", "elsewhere"], lines, left=4)
 
 
 def progression(ladder: Ladder) -> list[dict[str, object]]:

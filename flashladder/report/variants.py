@@ -27,7 +27,7 @@ from flashladder.names import HEADLINE_LENGTH
 from flashladder.problem import Problem
 from flashladder.report.data import days_of, plain
 from flashladder.report.plot import FAINT, INK, data_digest, plain_axes, saved
-from flashladder.report.tables import DASH
+from flashladder.report.tables import DASH, written
 from flashladder.results.derive import by_cell, joined
 from flashladder.results.schema import BenchResult, Kernel, kernel_key
 from flashladder.results.statistics import SEED, LogSummary, Verdict, interval, resampled_medians, verdict, widened
@@ -120,9 +120,7 @@ def compared(name: str, result: BenchResult) -> list[Comparison]:
 
     An ablation is compared with its iteration, in the configuration that it was derived from. Another compiler is
     compared with the pinned one. The two kernels were timed at different times, so they are resampled independently.
-
-    Raises:
-        FlashladderError: the result is not of a sweep, its sweep has no such cells, or it has no A/A floor.
+    Raises `FlashladderError` if the result is not of a sweep, its sweep has no such cells, or it has no A/A floor.
     """
     if result.sweep is None:
         raise FlashladderError("not the packed result of a sweep", hint="`invoke sweep --grid NAME` ends with one")
@@ -177,31 +175,12 @@ def _base_configs(subject: Subject, config: str) -> list[str]:
 
 def document(name: str, result: BenchResult, found: Sequence[Comparison]) -> str:
     """The page: a table per iteration, configuration and dtype, with a line per variant and a column per length."""
-    floors = ", ".join(f"{floor:.2f} points in {dtype}" for dtype, floor in sorted(result.floors_pct.items()))
-    where = f"{result.gpu.name}, driver {result.gpu.driver}, torch {result.reference.torch}"
-    how = f"each kernel in {result.settings.pairs} pairs with FA2, ratios compared through it"
-    parts = [f"# {TITLES[name]}", f"{where}; {how}. A/A floor, FA2 beside itself: {floors}."]
-    for own in grouped(found, lambda one: (one.base.subject.text, one.base.config, one.dtype)).values():
-        base, sign = own[0].base, own[0].variant.subject.sign
-        nvcc, text, *numbers = base.code
-        how, compiler = f": the change is {'taken back from it' if sign == '-' else 'added to it'}", ""
-        than = "with the change"
-        if name == "toolchain":
-            how, compiler, than = "", f"nvcc {nvcc}, pinned: text `{text}`, ", "than through the pinned compiler"
-        code = "{} registers, spills {}".format(*numbers)
-        parts += [
-            f"## Iteration {base.subject.text}, {own[0].dtype}{how}",
-            f"`{base.config}`; {compiler}{code}. A positive number: faster {than}.",
-            _table(name, own),
-        ]
-    lacking = sum(one.worth is None for one in found)
-    parts.append(
-        "In brackets the 95 % interval, the noise of two ratios included: the floor times the square root of two. `=`: "
-        "the samples' own interval lies within that noise. `?`: neither within nor beyond. Registers are per thread, "
-        "spills bytes stored and loaded, both as ptxas reports them."
-        + (f" {lacking} of {len(found)} comparisons lack a measurement." if lacking else "")
-    )
-    return "\n\n".join(parts) + "\n"
+    by_base = grouped(found, lambda one: (one.base.subject.text, one.base.config, one.dtype)).values()
+    return written(
+        "variants.md.j2", title=TITLES[name], of_compilers=name == "toolchain", result=result, found=len(found),
+        sections=[(own[0].base, own[0], _table(name, own)) for own in by_base],
+        lacking=sum(one.worth is None for one in found),
+    )  # fmt: skip
 
 
 def _table(name: str, found: Sequence[Comparison]) -> str:
@@ -299,20 +278,15 @@ def _panel(axes: Axes, name: str, panel: Sequence[Comparison]) -> None:
 
 
 def pages(name: str, result: BenchResult) -> dict[str, bytes]:
-    """The files of a packed sweep of `name` (key of `TITLES`) by suffix: md, csv, svg, png; raises as `compared`.
-
-    The plot has a panel per iteration, configuration and dtype, at one length.
-    """
+    """The files of a sweep by suffix (md, csv, svg, png), the plot at one length; name and errors as of `compared`."""
     found = compared(name, result)
     lengths = sorted({one.shape.seq_len for one in found})
     length = HEADLINE_LENGTH if HEADLINE_LENGTH in lengths else lengths[-1]
-    shown = "speed over that through the pinned compiler"
+    compilers = "speed over that through the pinned compiler"
+    shown = compilers if name == "toolchain" else "speed with the change over speed without"
     each = {"-": "each change taken back", "+": "each change added", "": "each compiler"}
-    if name == "ablation":
-        shown = "speed with the change over speed without"
-    subtitle = (
-        f"{plain(result.gpu.name)}, {days_of(result)}, S = {length}: {shown}; whiskers: 95 % intervals, band: noise"
-    )
+    subtitle = f"{plain(result.gpu.name)}, {days_of(result)}, S = {length}: {shown}"
+    subtitle += "; whiskers: 95 % intervals, band: noise"
     panels = grouped(
         (one for one in found if one.worth is not None and one.shape.seq_len == length),
         lambda one: (

@@ -3,10 +3,7 @@
 A wrong O only shows that there is a mistake. S, m, P, l and O of each KV block show which step makes it, in which warp,
 row and column. They come from the shipped PTX on this CPU. On a GPU ``--sanitize`` adds compute-sanitizer's four tools.
 
-Run:
-    invoke trace 7
-    invoke trace 16 --dtype bf16 --input range --show S
-Exit code: 0 all within rounding, 1 a difference, 2 it could not run.
+Run: ``invoke trace 7``. Exit code: 0 all within rounding, 1 a difference, 2 it could not run.
 """
 
 from __future__ import annotations
@@ -184,15 +181,12 @@ def as_json(found: Trace, contents: str, seed: int) -> str:
 
 
 def _facts(one: Comparison) -> dict[str, object]:
-    """A comparison as JSON."""
+    errors = {"max_error": one.max_error, "rms_error": one.rms, "of_allowed": one.share, "from_fp64": one.drift}
     return {
         "visit": one.step,
         "block": one.block,
         "what": one.name,
-        "max_error": _number(one.max_error),
-        "rms_error": _number(one.rms),
-        "of_allowed": _number(one.share),
-        "from_fp64": _number(one.drift),
+        **{name: _number(value) for name, value in errors.items()},
         "elements": one.beyond.numel(),
         "beyond": one.n_beyond,
         "worst": _place(one.worst),
@@ -201,15 +195,11 @@ def _facts(one: Comparison) -> dict[str, object]:
 
 
 def _place(where: Where) -> dict[str, object]:
-    facts = {name: _number(value) if isinstance(value, float) else value for name, value in vars(where).items()}
+    facts = {name: _number(one) if isinstance(one, float) else one for name, one in vars(where).items()}
     del facts["maker"]
     maker, source = where.maker, where.maker and where.maker.source
-    return {
-        **facts,
-        "instruction": str(maker) if maker else None,
-        "ptx_line": maker.line if maker else None,
-        "source": source.chain if source else None,
-    }
+    made = {"instruction": maker and str(maker), "ptx_line": maker and maker.line, "source": source and source.chain}
+    return {**facts, **made}
 
 
 def _number(value: float) -> float | None:
@@ -234,12 +224,7 @@ class Options(LaunchOptions):
 
 
 def traced(options: Options) -> tuple[str, bool]:
-    """The text to print for an iteration, and whether all errors are within rounding.
-
-    Raises:
-        FlashladderError: bad options, or a kernel that trace cannot read.
-        EmulationError: the kernel does something forbidden.
-    """
+    """The text to print for an iteration, and whether all errors are within rounding; errors as of `trace`."""
     iteration = load_description(options.iteration)
     iteration.family.require_alike("trace")
     shape, seed = options.shape, within("seed", options.seed, least=0)
@@ -302,18 +287,16 @@ def _chosen(found: Trace, options: Options) -> Comparison:
 def run(options: Options) -> int:
     """Traces and prints; the exit code is 1 if an intermediate is wrong.
 
-    Raises:
-        FlashladderError: bad options, or a kernel that trace cannot read.
-        CheckFailed: the kernel does something forbidden, or a tool of ``--sanitize`` reports an error.
+    Raises `FlashladderError` for bad options and kernels that trace cannot read, `CheckFailed` if the kernel does
+    something forbidden or a tool of ``--sanitize`` reports an error.
     """
     if options.sanitize:  # checked before anything slow
         from flashladder.gpu.doctor import require_gpu
 
         if options.json or not options.iteration.isdecimal():
             found = "--json" if options.json else repr(options.iteration)
-            raise FlashladderError(
-                "--sanitize runs an iteration's build", expected="its number, no --json", found=found
-            )
+            what, expected = "--sanitize runs an iteration's build", "its number, no --json"
+            raise FlashladderError(what, expected=expected, found=found)
         require_gpu("`invoke emulate N --hazards` looks for races on this CPU")
     with judged(options.iteration), told_on_terminal(f"tracing iteration {options.iteration} on this CPU ..."):
         text, passed = traced(options)

@@ -31,18 +31,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.problem import Problem
-from flashladder.trace.recorder import (
-    QUAD,
-    SCALED,
-    STALE,
-    STATISTICS,
-    TILE_K,
-    TILE_N,
-    Geometry,
-    Held,
-    KvStep,
-    Recorder,
-)
+from flashladder.trace.recorder import QUAD, SCALED, STALE, STATISTICS, TILE_K, TILE_N, Geometry, Held, KvStep, Recorder
 import ptxemu
 from ptxemu import Array, Instruction
 
@@ -366,11 +355,8 @@ def trace(
 ) -> Trace:
     """Runs a kernel on inputs of the name `contents` (`fill`) and compares all its intermediates.
 
-    `kernel` is another kernel with the same parameters, in place of the iteration's.
-
-    Raises:
-        FlashladderError: the kernel cannot take the shape, or trace cannot read the kernel.
-        EmulationError: the kernel does something forbidden.
+    `kernel` is another kernel with the same parameters, in place of the iteration's. Raises `FlashladderError` if the
+    kernel cannot take the shape or trace cannot read it, `EmulationError` if the kernel does something forbidden.
     """
     scores = shape.batch * shape.n_heads * shape.seq_len**2
     if scores > LARGEST:
@@ -419,34 +405,16 @@ def comparison(
         """The first element with the largest score."""
         at = cta, row, column = tuple(int(axis) for axis in np.unravel_index(int(scores.argmax()), held.array.shape))
         statistic, (x, _, _) = name in STATISTICS, found.ctas[cta]
-        place = Geometry.of(found.config).place(row, column, statistic=statistic)
-        return Where(
-            cta=found.ctas[cta],
-            warp=place.warp,
-            lane=place.lane if held.makers else None,
-            row=row,
-            query=x * found.config.B_r + row,
-            column=None if statistic else column,
-            found=float(value[at]),
-            expected=float(expected[at]),
-            allowed=float(allowed[at]),
-            maker=held.makers.get(place[2:]),
-        )
+        warp, lane, m, n, element = Geometry.of(found.config).place(row, column, statistic=statistic)
+        mine, ideal, most = (float(one[at]) for one in (value, expected, allowed))
+        lane_shown, column_shown = lane if held.makers else None, None if statistic else column
+        maker, query = held.makers.get((m, n, element)), x * found.config.B_r + row
+        return Where(found.ctas[cta], warp, lane_shown, row, query, column_shown, mine, ideal, most, maker)
 
-    return Comparison(
-        step,
-        block,
-        name,
-        held.array,
-        expected,
-        max_error=float(error.max()),
-        rms=float(error.square().mean().sqrt()),
-        share=float(ratio.max()),
-        drift=float(_distance(value, throughout).max()),
-        beyond=beyond,
-        worst=where(ratio),
-        first=where(beyond.int()) if bool(beyond.any()) else None,
-    )
+    drift = _distance(value, throughout).max()
+    largest, rms, share, off = map(float, (error.max(), error.square().mean().sqrt(), ratio.max(), drift))
+    first = where(beyond.int()) if bool(beyond.any()) else None
+    return Comparison(step, block, name, held.array, expected, largest, rms, share, off, beyond, where(ratio), first)
 
 
 def _distance(value: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:

@@ -29,7 +29,6 @@ from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.sass import LEGEND, Control, Sass, count, decoded, parse, run_nvdisasm
 from flashladder.names import DEFAULT_ARCH
 
-CUBIN, PTX = ".cubin", ".ptx"  # what --out of `sass` and `ptx` writes
 SUFFIXES = (".whl", ".so", ".pyd", ".o", ".a", ".fatbin", ".cubin", ".ptx")
 COLUMNS = [
     *("total", "IADD3", "LOP3", "SHF", "IMAD.MOV.U32", "MOV", "CS2R", "FMUL", "FFMA", "FADD"),
@@ -122,10 +121,7 @@ def _named(text: str, symbol: str, title: str) -> str:
 
 
 def only_entry(text: str, symbol: str) -> str | None:
-    """A PTX module without its other entries than `symbol`; declarations and functions stay.
-
-    None if a brace is not closed: the file was cut off within a kernel.
-    """
+    """A PTX module without its other entries than `symbol`; None if a brace is not closed: the file was cut off."""
     kept, at, depth, entry = list[str](), 0, 0, None
     for token in _TOKEN.finditer(text):
         if token["entry"] and not depth:
@@ -144,6 +140,7 @@ class Wanted:
     """The options of ``invoke sass`` and ``invoke ptx``; tasks.py explains each."""
 
     config: str | None = None
+    causal: bool = False
     kernel: str = ""
     arch: str = ""
     list: bool = False
@@ -173,9 +170,9 @@ def is_file(text: str) -> bool:
 def file_named(word: str, wanted: Wanted) -> Path | None:
     """The file that a word names; None for an iteration. Raises `FlashladderError` for options of the other."""
     if is_file(word):
-        if wanted.config:
-            hint = "--kernel chooses in a file"
-            raise FlashladderError("--config is for iterations", found=relative(Path(word)), hint=hint)
+        if wanted.config or wanted.causal:
+            what, hint = f"--{'config' if wanted.config else 'causal'} is for iterations", "--kernel chooses in a file"
+            raise FlashladderError(what, found=relative(Path(word)), hint=hint)
         return Path(word)
     if wanted.kernel or wanted.list:
         option = "--kernel" if wanted.kernel else "--list"
@@ -187,13 +184,13 @@ def output_of(wanted: Wanted, ending: str) -> Path | None:
     """The file of ``--out``, or None; raises `FlashladderError` for a bad name or an option that it would ignore."""
     if not wanted.out:
         return None
-    wanted.require_only("--out", "out", "config", "kernel", "arch")
+    wanted.require_only("--out", "out", "config", "causal", "kernel", "arch")
     return output_file(wanted.out, ending)
 
 
 def show_sass(path: Path, wanted: Wanted, title: str = "") -> None:
     """Prints the machine code of one kernel of a file under `title`, or lists the kernels."""
-    out = output_of(wanted, CUBIN)
+    out = output_of(wanted, ".cubin")
     with images(path) as found:
         if (kernel := _chosen_or_listed(found, "SASS", wanted)) is None:
             return
@@ -233,7 +230,6 @@ def sass_of(path: Path, name: str, arch: str) -> tuple[str, Sass]:
 
 
 def _disassembled(kernel: Kernel) -> tuple[Kernel, Sass]:
-    """A kernel with the facts of its cubin, and its machine code."""
     (kernel,) = with_facts([kernel]) or [kernel]
     assert kernel.facts is not None  # `with_facts` has read the cubin
     with tempfile.TemporaryDirectory(prefix="flashladder-") as folder:
@@ -243,11 +239,8 @@ def _disassembled(kernel: Kernel) -> tuple[Kernel, Sass]:
 
 
 def show_ptx_of_file(path: Path, wanted: Wanted) -> None:
-    """Prints the PTX of one kernel of a file, or lists the kernels.
-
-    If the file holds no PTX, the PTX that ptxas kept in a cubin (``-lineinfo``) is printed.
-    """
-    out = output_of(wanted, PTX)
+    """Prints the PTX of one kernel of a file, else what ptxas kept in a cubin (``-lineinfo``), or lists the kernels."""
+    out = output_of(wanted, ".ptx")
     with images(path) as found:
         kind: Kind = "PTX" if any(image.kind == "PTX" for image in found) else "SASS"
         if (kernel := _chosen_or_listed(found, kind, wanted)) is None:
@@ -332,12 +325,10 @@ def _list(kernels: Sequence[Kernel], *, as_json: bool) -> str:
 
 
 def _facts(kernel: Kernel) -> dict[str, int | None]:
-    """Registers and bytes of a kernel from its cubin; None if unknown."""
     names = ("registers", "shared_bytes", "frame_bytes", "code_bytes")
     return {name: getattr(kernel.facts, name, None) for name in names}
 
 
 def _data(kernel: Kernel) -> dict[str, object]:
-    """A kernel as JSON; null for what is unknown."""
     named = {"symbol": kernel.symbol, "name": kernel.name, "config": kernel.config or None, "arch": kernel.arch}
     return {**named, "kind": kernel.kind, **_facts(kernel), "file": kernel.image.place}

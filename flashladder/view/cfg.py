@@ -1,13 +1,7 @@
 """``invoke cfg N``: the control flow of a kernel's machine code as an outline, counts, DOT, SVG or JSON.
 
 The launch decides how often a block runs (`flashladder.emulate.kernel.executed`). For a kernel of a file, or one whose
-warps have roles, runs are not counted.
-
-Run:
-    invoke cfg 16                                 # an outline: regions, blocks, loops; below, kinds of instructions
-    invoke cfg 16 --counts                        # opcodes by region; those of the main loop per KV block
-    invoke cfg 16 --svg > cfg.svg                 # a drawing
-    invoke cfg 16 --dot                           # the text that Graphviz reads, or an editor
+warps have roles, runs are not counted. Run: ``invoke cfg 16``, ``invoke cfg 16 --svg > cfg.svg``.
 """
 
 from __future__ import annotations
@@ -27,7 +21,6 @@ from flashladder.columns import table, terminal_width
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.selection import one_config
 from flashladder.machine_code.executions import Executions
 from flashladder.machine_code.flow import LOOP, REGIONS, UNREACHED, Regions, regions_of
 from flashladder.machine_code.opcodes import KINDS, by_kind, kind_of
@@ -35,6 +28,7 @@ from flashladder.machine_code.sass import BYTES, count, disassemble, opcode_clas
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.problem import Problem
 from flashladder.view.binary import Wanted, file_named, sass_of
+from flashladder.view.command import config_of
 
 Counts = Mapping[str, float]
 PER_KV_BLOCK = "per KV block"
@@ -176,7 +170,6 @@ def _loops_beside(picture: Picture) -> list[str]:
 
 
 def _places(picture: Picture) -> dict[str, int]:
-    """Maps the name of each block to its place from the top."""
     return {block["name"]: place for place, block in enumerate(picture["blocks"])}
 
 
@@ -280,24 +273,22 @@ def svg(picture: Picture) -> str:
     return out.getvalue()
 
 
-def drawn(named: str, config: str | None, arch: str, seq_len: int, kernel: str) -> Picture:
+def drawn(named: str, wanted: Wanted, seq_len: int) -> Picture:
     """The picture of an iteration's kernel in a launch of `seq_len` positions, or of a kernel in a file.
 
-    Raises:
-        FlashladderError: no such iteration, configuration or file, a length that the tiles do not divide, or a length
-            for a file.
+    Raises `FlashladderError` if there is none, and for a length for a file or one that the tiles do not divide.
     """
-    if path := file_named(named, Wanted(config=config, kernel=kernel)):
+    if path := file_named(named, wanted):
         if seq_len != HEADLINE_LENGTH:
             raise FlashladderError("--seq-len is for iterations", found=relative(path))
-        title, sass = sass_of(path, kernel, arch)
+        title, sass = sass_of(path, wanted.kernel, wanted.arch)
         return picture_of(title, regions_of(sass))
     from flashladder.emulate.kernel import executed  # slow to import: it brings the emulator
 
     within("seq-len", seq_len)
     iteration = load_description(named)
-    chosen = one_config(iteration, config)
-    arch = arch or iteration.shown_arch
+    chosen = config_of(iteration, wanted.config, causal=wanted.causal)
+    arch = wanted.arch or iteration.shown_arch
     title = f"iteration {iteration.description}, {arch}"
     if not iteration.family.warps_alike:
         regions = regions_of(disassemble(cubin_for(iteration, chosen, arch).cubin, lines=False))
@@ -306,7 +297,7 @@ def drawn(named: str, config: str | None, arch: str, seq_len: int, kernel: str) 
     return picture_of(f"{title}, S = {seq_len}: {chosen.short_form()}", *executed(iteration, chosen, arch, shape))
 
 
-def show_cfg(named: str, config: str | None, arch: str, seq_len: int, kernel: str, forms: Sequence[str] = ()) -> None:
+def show_cfg(named: str, wanted: Wanted, seq_len: int, forms: Sequence[str]) -> None:
     """Prints the control flow of an iteration, or of a kernel in a file, in the form of `forms`, at most one."""
     by_width = partial(per_block, limit=terminal_width())
     as_json = partial(json.dumps, indent=2)
@@ -314,5 +305,5 @@ def show_cfg(named: str, config: str | None, arch: str, seq_len: int, kernel: st
     if len(forms) > 1:
         expected = f"one of {', '.join(f'--{name}' for name in renderers)}"
         raise FlashladderError("one form at a time", expected=expected, found=" and ".join(forms))
-    picture = drawn(named, config, arch, seq_len, kernel)
+    picture = drawn(named, wanted, seq_len)
     print(renderers[forms[0]](picture) if forms else outline(picture, terminal_width()))

@@ -1,15 +1,7 @@
 """``invoke sass``, ``invoke ptx`` and ``invoke ptxas``: the compilers' output for iterations, and others' kernels.
 
 A kernel that the content-addressed store lacks is compiled first. All commands raise `FlashladderError` for conflicting
-options, unknown iterations, configurations and files, and failed compilations.
-
-Run:
-    invoke sass 7                       # the listing; `|` marks the main loop
-    invoke sass 24 --order              # the main loop's products, barriers and waits, with instructions between them
-    invoke sass LIBRARY.so              # `flashladder.view.binary`
-    invoke sass 8 --line mma.cuh:23     # `flashladder.view.linked`
-    invoke ptx 7 --counts               # the PTX that ships
-    invoke ptxas 7 --arch sm_80,sm_90   # registers, spills, shared memory, and resident CTAs per SM on each GPU
+options, unknown iterations, configurations and files, and failed compilations. Run: ``invoke sass 8 --counts``.
 """
 
 from __future__ import annotations
@@ -27,23 +19,14 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import OF_SM, Gpu, Occupancy, load_gpus
 from flashladder.ladder.iteration import load_all
-from flashladder.ladder.selection import one_config, select_configs
+from flashladder.ladder.selection import select_configs
 from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.order import WORK, steady, stretches, under_products, usual_path
 from flashladder.machine_code.ptxas import COLUMNS, PtxasRow
 from flashladder.machine_code.sass import Sass, count
 from flashladder.toolchain import require_arch
-from flashladder.view.binary import (
-    CUBIN,
-    PTX,
-    Wanted,
-    file_named,
-    is_file,
-    output_of,
-    sass_of,
-    show_ptx_of_file,
-    show_sass,
-)
+from flashladder.view.binary import Wanted, file_named, is_file, output_of, sass_of, show_ptx_of_file, show_sass
+from flashladder.view.command import config_of, which_mask
 
 FACTS = ("ctas", "warps", "occupancy", "limited_by")  # for each GPU, in JSON and CSV
 LETTERS = {"registers": "R", "shared memory": "S", "warps": "W", "CTAs": "C", "barriers": "B"}
@@ -58,14 +41,16 @@ def show_sass_of(target: str, wanted: Wanted) -> None:
     if show_linked(target, wanted):
         return
     if wanted.order:
-        wanted.require_only("--order", "order", "config", "kernel", "arch")
+        wanted.require_only("--order", "order", "config", "causal", "kernel", "arch")
     path, title = file_named(target, wanted), ""
     if path is None:
-        output_of(wanted, CUBIN)  # refuses bad options before the compilation
+        output_of(wanted, ".cubin")  # refuses bad options before the compilation
         iteration = load_description(target)
-        config, arch = one_config(iteration, wanted.config), wanted.arch or iteration.shown_arch
+        config = config_of(iteration, wanted.config, causal=wanted.causal)
+        arch = wanted.arch or iteration.shown_arch
         path = cubin_for(iteration, config, arch).cubin
         title = f"iteration {iteration.description}, {arch}: {config.brief()}, {config.dtype}"
+        title += which_mask(iteration, config)
         wanted = replace(wanted, arch="")
     if wanted.order:
         named, sass = sass_of(path, wanted.kernel, wanted.arch)
@@ -75,22 +60,20 @@ def show_sass_of(target: str, wanted: Wanted) -> None:
 
 
 def show_linked(target: str, wanted: Wanted, *, ptx_first: bool = False) -> bool:
-    """Handles ``--line``, ``--opcode`` and ``--page`` for an iteration; False if none of them is given.
-
-    With `ptx_first`, the listing is in PTX order, else in address order.
-    """
+    """Handles ``--line``, ``--opcode`` and ``--page``; False if none is given. `ptx_first`: in PTX order."""
     if not (wanted.page or wanted.line or wanted.opcode):
         return False
     if wanted.page:
-        wanted.require_only("--page", "page", "config", "arch")
-    wanted.require_only("--line and --opcode", "line", "opcode", "page", "config", "arch", "json")
+        wanted.require_only("--page", "page", "config", "causal", "arch")
+    wanted.require_only("--line and --opcode", "line", "opcode", "page", "config", "causal", "arch", "json")
     path = output_file(wanted.page, ".html", "--page") if wanted.page else None
     if is_file(target):
         raise FlashladderError("a file alone has no CUDA lines to ask for", expected="an iteration", found=target)
     from flashladder.view import linked  # slow to import: it brings the reader of PTX
 
     iteration = load_description(target)
-    kernel = linked.linked(iteration, one_config(iteration, wanted.config), wanted.arch or iteration.shown_arch)
+    config = config_of(iteration, wanted.config, causal=wanted.causal)
+    kernel = linked.linked(iteration, config, wanted.arch or iteration.shown_arch)
     if path:
         from flashladder.view.linked_page import page
 
@@ -135,9 +118,9 @@ def show_ptx(description: str, wanted: Wanted) -> None:
     if path := file_named(description, wanted):
         show_ptx_of_file(path, wanted)
         return
-    output_of(wanted, PTX)  # refuses bad options before the compilation
+    output_of(wanted, ".ptx")  # refuses bad options before the compilation
     iteration = load_description(description)
-    chosen = one_config(iteration, wanted.config)
+    chosen = config_of(iteration, wanted.config, causal=wanted.causal)
     if wanted.arch:
         require_target(iteration, wanted.arch)
     show_ptx_of_file(ptx_for(iteration, chosen).ptx, replace(wanted, kernel="", arch=""))
@@ -153,8 +136,7 @@ def show_ptxas(
 ) -> None:
     """Prints registers, spills, shared memory, compile time and occupancy of every kernel that `configs` selects.
 
-    `description`: an iteration or ablation, None for the whole ladder. `arch`: ``sm_80``, or several with commas, None
-    for the GPU present, else ``sm_80``. `csv`: a file to write instead of printing.
+    `description` None: the whole ladder. `arch` None: that of the GPU present, else ``sm_80``. `csv`: a file to write.
     """
     if as_json and csv:
         raise FlashladderError("--json does not go with --csv")
@@ -178,15 +160,19 @@ def show_ptxas(
     elif out:
         print(write_atomic(out, ptxas_csv(rows)))
     else:
-        print(render(rows, warnings, terminal_width()))
-        print(occupancy_table(rows, terminal_width()), end="")
+        shown = [_with_mask(row) for row in rows]
+        print(render(shown, warnings, terminal_width()))
+        print(occupancy_table(shown, terminal_width()), end="")
+
+
+def _with_mask(row: PtxasRow) -> PtxasRow:
+    """The row, marked behind its number if its kernel has a mask, which tables do not print with a configuration."""
+    masked = KernelConfig.parse(row.config).mask != "none"
+    return replace(row, kernel=f"{row.kernel} mask") if masked else row
 
 
 def occupancy_of(row: PtxasRow, rows: Sequence[PtxasRow]) -> dict[str, Occupancy]:
-    """The occupancy of a kernel on each GPU that runs the machine code of this row.
-
-    A GPU runs the code for its own architecture if that is among `rows`, else the latest that it can run.
-    """
+    """The occupancy on each GPU that runs this row: its own architecture's code if `rows` has it, else the latest."""
     arches = {one.arch for one in rows if (one.kernel, one.config) == (row.kernel, row.config)}
     threads, shared = KernelConfig.parse(row.config).n_threads, row.smem_static + row.smem_dynamic
     return {
@@ -239,4 +225,5 @@ def occupancy_table(rows: Sequence[PtxasRow], limit: int) -> str:
             lines += [" ".join(row_of_table[:3]), line]
     absent = [key for key in gpus if key not in shown]
     legend = OCCUPANCY + (f" No code for {', '.join(absent)}: --arch." if absent else "")
+    legend += " mask: the kernel with the causal mask." if any(number.endswith(" mask") for number, _ in served) else ""
     return "\n".join([*lines, "", *textwrap.wrap(legend, limit)]) + "\n"

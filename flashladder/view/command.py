@@ -17,7 +17,8 @@ import json
 import re
 import textwrap
 
-from flashladder.columns import hanging, natural_width, table, terminal_width
+from flashladder.columns import hanging, listed, natural_width, table, terminal_width
+from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.claim import COUNTERS, Claim
@@ -43,11 +44,26 @@ def on_gpus(iteration: Iteration) -> dict[str, KernelConfig | None]:
     return {key: iteration.configs[key] if runs(gpus[key].arch) else None for key in GPUS}
 
 
-def list_iterations(limit: int | None = None) -> str:
-    """The ladder as an aligned table: number, title, changes, and the configuration on each GPU.
+def config_of(iteration: Iteration, key: str | None, *, causal: bool) -> KernelConfig:
+    """The configuration that ``--config`` names; `causal`: of the kernel with a mask, an error if there is none."""
+    if not causal:
+        return one_config(iteration, key)
+    if "causal" not in iteration.family.masks(iteration.parts):
+        known = [str(one.number) for one in load_all() if "causal" in one.family.masks(one.parts)]
+        what = f"iteration {iteration.description} has no kernel with a causal mask"
+        raise FlashladderError(what, hint=f"--causal is for iterations {listed(known)}")
+    return one_config(iteration, key, mask="causal").with_mask("causal")
 
-    If `limit` columns (None: the terminal's) are too few, the configurations follow as a second table.
-    """
+
+def which_mask(iteration: Iteration, config: KernelConfig) -> str:
+    """``, causal`` or ``, no mask`` for a kernel of an iteration that has both; otherwise empty."""
+    if len(iteration.family.masks(iteration.parts)) == 1:
+        return ""
+    return ", no mask" if config.mask == "none" else f", {config.mask}"
+
+
+def list_iterations(limit: int | None = None) -> str:
+    """The ladder as a table of at most `limit` columns (None: the terminal's), or as two if one is too wide."""
     limit = limit or terminal_width()
     steps = load_all()
     rows: list[tuple[str, ...]] = [("#", "title", "changes", *GPUS)]
@@ -65,15 +81,11 @@ def list_iterations(limit: int | None = None) -> str:
 
 def as_data(iteration: Iteration) -> dict[str, object]:
     """Everything about an iteration except its kernel, as JSON can hold it."""
+    names = ("description", "slug", "title", "why", "unmeasured", "parent")
     claims = iteration.expect
     return {
         "iteration": iteration.number,
-        "description": iteration.description,
-        "slug": iteration.slug,
-        "title": iteration.title,
-        "why": iteration.why,
-        "unmeasured": iteration.unmeasured,
-        "parent": iteration.parent,
+        **{name: getattr(iteration, name) for name in names},
         "change": dict(iteration.change),
         "parts": asdict(iteration.parts),
         "configs": {gpu: c.short_form() if c else None for gpu, c in on_gpus(iteration).items()},
@@ -124,10 +136,10 @@ def show_ladder(*, as_json: bool = False) -> None:
     print(json.dumps([as_data(step) for step in load_all()], indent=2) if as_json else list_iterations())
 
 
-def show(description: str, key: str | None = None, *, whole: bool = False, as_json: bool = False) -> None:
-    """Prints an iteration or ablation and its kernel in configuration `key`; `FlashladderError` if one is unknown."""
+def show(description: str, key: str | None, *, causal: bool, whole: bool, as_json: bool) -> None:
+    """Prints an iteration or ablation and its kernel in the configuration of `config_of`; errors as of that."""
     iteration = load_description(description)
-    config = one_config(iteration, key)
+    config = config_of(iteration, key, causal=causal)
     if as_json:
         found = {"config": config.short_form(), "kernel": kernel_text(iteration, config, whole=whole)}
         print(json.dumps(as_data(iteration) | found, indent=2))

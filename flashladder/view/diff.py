@@ -29,7 +29,7 @@ from flashladder.lock import command as lock
 from flashladder.lock.step_counts import read_counts
 from flashladder.names import GLOBAL_REQUESTS, PUBLISHED_GPU
 from flashladder.paths import RESULTS
-from flashladder.view.command import kernel_text, section
+from flashladder.view.command import kernel_text, section, which_mask
 
 if TYPE_CHECKING:
     from flashladder.report.data import Machine
@@ -41,8 +41,8 @@ Counts = Mapping[str, int]
 OWN = "own configurations"
 HEADINGS = {
     "registers": "registers per thread, bytes spilled",
-    "counters": "counters of a launch, {whose}; * tile or loads change as well",
-    "speed": "speed in percent of FA2, S = 4096, fp16; * tile or loads change as well",
+    "counters": "counters of a launch, {whose}{mask}; * tile or loads change as well",
+    "speed": "speed in percent of FA2, S = 4096, fp16{mask}; * tile or loads change as well",
 }
 
 
@@ -51,10 +51,7 @@ def equal_configs(before: Iteration, after: Iteration, text: str | None = None) 
 
     The first that fits of: `text`, a configuration of `after`; for a parent and its child, that of the child's claims;
     the A100's of `after`; the A100's of `before`. Iterations with equal parts, or with no common configuration, keep
-    their own (`caveat` says so).
-
-    Raises:
-        FlashladderError: `text` names a configuration that `after` cannot express.
+    their own (`caveat` says so). `FlashladderError` if `text` names a configuration that `after` cannot express.
     """
     own = before.configs[PUBLISHED_GPU], after.configs[PUBLISHED_GPU]
     if text:
@@ -86,12 +83,12 @@ def caveat(before: Iteration, after: Iteration, configs: Configs) -> str:
 
 def diff_iterations(before: Iteration, after: Iteration, configs: Configs, *, whole: bool = False) -> str:
     """The unified diff of the parts and kernels of two iterations, folded or `whole`; empty if they are equal."""
-    pages = []
+    pages, names = [], []
     for iteration, config in zip((before, after), configs, strict=True):
+        names.append(f"iteration {iteration.description}{which_mask(iteration, config)}")
         head = f"{section('parts', asdict(iteration.parts).items())}\n\nconfiguration: {config.short_form()}\n\n"
         pages.append((head + kernel_text(iteration, config, whole=whole)).splitlines())
-    old, new = (f"iteration {iteration.description}" for iteration in (before, after))
-    return "\n".join(difflib.unified_diff(pages[0], pages[1], old, new, lineterm=""))
+    return "\n".join(difflib.unified_diff(pages[0], pages[1], names[0], names[1], lineterm=""))
 
 
 def opcode_counts(iteration: Iteration, config: KernelConfig) -> Counts:
@@ -157,7 +154,6 @@ def _usage(step: Iteration, config: KernelConfig, arch: str) -> Counts:
 
 
 def _counters(steps: Steps) -> Iterator[Delta]:
-    """Counters of the emulator and of Nsight Compute that differ."""
     names = {full: short for short, full in COUNTERS.items()} | {GLOBAL_REQUESTS.format("ld"): "global_ld_requests"}
     for source, by_step in _readings():
         pair = [by_step.get((step.number, _config(step, PUBLISHED_GPU).short_form()), {}) for step in steps]
@@ -188,19 +184,15 @@ def _speeds(steps: Steps) -> Iterator[Delta]:
     machines, published = committed()
     for machine in machines:
         for key in dict.fromkeys([machine.configs_of, PUBLISHED_GPU]):
-            old, new = (_timed(machine, step, key) for step in steps)
+            timed = (machine.measured.get((step.number, _config(step, key).short_form())) for step in steps)
+            old, new = (one.headline if one else None for one in timed)
             are_a100s = all(_config(step, key) == _config(step, PUBLISHED_GPU) for step in steps)
-            if old is not None and new is not None and (key == PUBLISHED_GPU or not are_a100s):
-                yield Delta(machine.title, whose(steps) if are_a100s else OWN, old, new, _alone(steps, key))
+            if old and new and (key == PUBLISHED_GPU or not are_a100s):
+                yield Delta(machine.title, whose(steps) if are_a100s else OWN, old.pct, new.pct, _alone(steps, key))
     for gpu in published.gpus:
         cells = [published.find(step.number, gpu, "seq4096") for step in steps]
         if cells[0] and cells[1]:
             yield Delta(load_gpus()[gpu].title, "published", cells[0].value, cells[1].value, _alone(steps, gpu))
-
-
-def _timed(machine: Machine, step: Iteration, key: str) -> float | None:
-    measured = machine.measured.get((step.number, _config(step, key).short_form()))
-    return measured.headline.pct if measured and measured.headline else None
 
 
 @cache
@@ -230,9 +222,9 @@ def whose(steps: Steps) -> str:
     return "A100's configurations" if there else OWN
 
 
-def text_of(found: Mapping[str, Sequence[Delta]], steps: Steps) -> str:
-    """The sections for people, without empty ones."""
-    parts = []
+def text_of(found: Mapping[str, Sequence[Delta]], steps: Steps, configs: Configs) -> str:
+    """The sections for people, without empty ones. Counters and speeds are those of the kernels without a mask."""
+    parts, mask = [], ", without a mask" if any(config.mask != "none" for config in configs) else ""
     for heading, deltas_of in found.items():
         digits, rows = int(heading == "speed"), []
         for one in deltas_of:
@@ -241,18 +233,15 @@ def text_of(found: Mapping[str, Sequence[Delta]], steps: Steps) -> str:
             name = one.name + ("" if one.alone else " *")
             rows.append((one.source, name, f"{one.before:,.{digits}f}", f"{one.after:,.{digits}f}", change))
         if rows:
-            parts.append("\n".join([HEADINGS[heading].format(whose=whose(steps)), *table(rows, None, right={2, 3, 4})]))
+            head = HEADINGS[heading].format(whose=whose(steps), mask=mask)
+            parts.append("\n".join([head, *table(rows, None, right={2, 3, 4})]))
     return "\n\n".join(parts)
 
 
 def diff(
     first: str, second: str, config: str | None = None, *, whole: bool = False, page: str = "", as_json: bool = False
 ) -> None:
-    """Prints the difference of two iterations, or writes their page.
-
-    Raises:
-        FlashladderError: no such iteration or configuration, a failed compilation, or conflicting options.
-    """
+    """Prints the difference of two iterations, or writes their page; `FlashladderError` if an option is wrong."""
     steps = before, after = load_description(first), load_description(second)
     configs = equal_configs(before, after, config)
     if page:
@@ -283,7 +272,7 @@ def diff(
         print(json.dumps(facts, indent=2, default=dict))
         return
     try:
-        measured = text_of(deltas(before, after, configs), steps)
+        measured = text_of(deltas(before, after, configs), steps, configs)
     except FlashladderError as error:  # the source diff is shown even if a result is broken
         measured = f"registers, counters and speed are not shown: {error}"
     old, new = counts

@@ -3,11 +3,8 @@
 nvcc's ``.loc`` lines give the CUDA line of every PTX instruction and the calls through which it was inlined. The cubin
 gives the PTX line of every machine instruction. `flashladder.view.linked_page` writes the same as HTML.
 
-Run:
-    invoke sass 8 --line exp2_folded.cuh:20-30      # machine code of these CUDA lines
-    invoke sass 8 --line kernel.ptx:700-720         # machine code of these lines of PTX
-    invoke ptx 8 --opcode LDSM                      # the PTX that became LDSM
-    invoke sass 8 --page build/8.html               # all three texts, linked, as one page
+Run: ``invoke sass 8 --line exp2_folded.cuh:20-30``, ``invoke sass 8 --line kernel.ptx:700-720``,
+``invoke ptx 8 --opcode LDSM`` (the PTX that became it).
 """
 
 from __future__ import annotations
@@ -189,8 +186,7 @@ def _of_ptx(kernel: Linked, rows: Iterable[int]) -> Selection:
 def of_line(kernel: Linked, text: str) -> Selection:
     """The code made from lines of a CUDA file, directly or through calls, or from lines of the PTX.
 
-    Raises:
-        FlashladderError: `text` is malformed, the kernel has no such file, or no code was made from these lines.
+    Raises `FlashladderError` if `text` is malformed, the kernel has no such file, or no code was made from these lines.
     """
     match = LINE.fullmatch(text)
     first = int(match["first"] or 1) if match else 0

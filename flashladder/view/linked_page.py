@@ -9,9 +9,7 @@ Run: ``invoke sass 8 --page build/8.html``, ``invoke diff 8 9 --page build/8-9.h
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
-import hashlib
 from itertools import count, groupby
 import json
 from pathlib import Path
@@ -23,8 +21,7 @@ from markupsafe import Markup
 from flashladder.files import deflated, inflated
 from flashladder.machine_code.sass import LONE_OPCODES
 from flashladder.report.book import in_script
-from flashladder.report.page import TEMPLATES as REPORT
-from flashladder.report.page import environment
+from flashladder.report.tables import environment
 from flashladder.view.linked import Linked, Place
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -36,8 +33,6 @@ DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', r
 
 def page(kernels: Sequence[Linked]) -> bytes:
     """The page of one or more kernels; two begin without their PTX, as six columns are too narrow."""
-    script = (TEMPLATES / "linked.js").read_text(encoding="utf-8")
-    style = "".join(path.read_text(encoding="utf-8") for path in (REPORT / "page.css", TEMPLATES / "linked.css"))
     names = {kernel.key: f"Iteration {kernel.key}" for kernel in kernels}
     whole = environment(TEMPLATES).get_template("linked.html.j2").render(
         title=BOOK if len(kernels) > SIDES else f"Iteration {' and iteration '.join(kernel.key for kernel in kernels)}",
@@ -45,9 +40,6 @@ def page(kernels: Sequence[Linked]) -> bytes:
         choices=names.items() if len(kernels) > SIDES else (),
         texts=TEXTS.items(),
         shown=[name for name in TEXTS if len(kernels) != SIDES or name != "ptx"],
-        style=Markup(style),  # noqa: S704  # this project's own
-        script=Markup(script),  # noqa: S704  # the same
-        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         data=Markup(in_script(document(kernels))),  # noqa: S704  # JSON that cannot end its element
     )  # fmt: skip
     return whole.encode()

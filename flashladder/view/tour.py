@@ -9,17 +9,17 @@ q leaves. Exit code: 0 at the end or after q, 1 if a command failed, 2 for bad o
 from __future__ import annotations
 
 import os
+from pathlib import Path
 import subprocess
 import sys
 import textwrap
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from flashladder.arguments import within
 from flashladder.columns import terminal_width
 from flashladder.errors import CheckFailed, require_checkout
+from flashladder.located import read_yaml
 from flashladder.paths import ROOT
-
-QUIT = ("q", "quit", "exit")
 
 
 class Station(NamedTuple):
@@ -29,7 +29,7 @@ class Station(NamedTuple):
     text: str  # what it shows and why that matters
     typed: str  # the command as a person types it
     shown: int  # the number of lines to print; the rest is counted
-    past: str  # printing begins at the first line with this text
+    past: str = ""  # printing begins at the first line with this text
 
     @property
     def command(self) -> list[str]:
@@ -38,75 +38,7 @@ class Station(NamedTuple):
         return [sys.executable, "-m", "flashladder", *words] if program == "invoke" else [sys.executable, *words]
 
 
-STATIONS = (
-    Station(
-        "This machine",
-        "Nothing of the machine is used but Python and a C++ compiler: nvcc and its friends came as wheels. The last "
-        "lines say what can be done here.",
-        "invoke doctor", 40, "",
-    ),
-    Station(
-        "The ladder",
-        "From a naive FlashAttention-2 forward kernel to one that outruns FA2. Each iteration is a YAML file that "
-        "names only what differs from its parent; the column on the right is that difference.",
-        "invoke list", 45, "title",
-    ),
-    Station(
-        "One step",
-        "A step says why it exists, what changes and what a machine can check about it. Below that stands the whole "
-        "kernel, put together from its parts for reading.",
-        "invoke show 8", 36, "Iteration 8",
-    ),
-    Station(
-        "What a step changes",
-        "Two kernels compared: source, then opcodes of the machine code. Iteration 8 works addresses out while "
-        "compiling; on sm_80, integer instructions leave the main loop.",
-        "invoke diff 7 8", 24, "opcode",
-    ),
-    Station(
-        "PTX on this CPU",
-        "The emulator runs the PTX that ships, all threads of the grid at once, and counts what Nsight Compute counts. "
-        "Iteration 1 lays tiles out row by row, so that eight rows of a matrix fall into one bank: see the "
-        "conflicts, and the source lines that cause them.",
-        "invoke emulate 1 --counters", 34, "shared_ld_conflicts",
-    ),
-    Station(
-        "The same, swizzled",
-        "Iteration 2 adds one XOR to each shared-memory address, and no access meets a conflict any more. On an H200 "
-        "no other step is worth as much.",
-        "invoke emulate 2 --counters", 6, "shared_ld_conflicts",
-    ),
-    Station(
-        "A broken kernel is caught",
-        "Who proves the prover? Each barrier of iteration 2 is deleted in turn. The race detector names both threads, "
-        "their instructions and source lines; numbers alone would often be right by luck.",
-        "python -m flashladder.emulate.mutation 2 --only bar.sync", 12, "",
-    ),
-    Station(
-        "Is a kernel right?",
-        "The same rule as on a GPU: against an fp64 reference, within a bound that a right kernel must keep, and free "
-        "of races. Here at two short lengths; without --quick over many shapes, layouts and contents.",
-        "invoke check 2 --backend emulator --dtype fp16 --quick", 12, "",
-    ),
-    Station(
-        "Machine code",
-        "What ptxas made of it, by class of opcode: in the kernel, and in its main loop. Without --counts each "
-        "instruction stands beside its source line.",
-        "invoke sass 8 --counts", 16, "iteration 8",
-    ),
-    Station(
-        "Claims",
-        "What iteration 8 promised is held against counts of its machine code on each architecture. A claim that also "
-        "holds when nothing was changed is refused.",
-        "python -m flashladder.lock.code_claims 8", 12, "holds  iteration 8",
-    ),
-    Station(
-        "Numbers",
-        "Timings need a GPU, checking them does not: one result file with its raw samples, seal, statistics, machine "
-        "code and plan. `invoke report` renders tables and plots from such files; no figure is typed.",
-        "invoke verify results/h200/bench.json.gz", 12, "",
-    ),
-)  # fmt: skip
+STATIONS = tuple(Station(**row) for row in cast("Any", read_yaml(Path(__file__).parent / "templates" / "tour.yaml")))
 GOODBYE = (
     "That was the ladder. Next: docs/reading-order.md to understand it, docs/add-an-iteration.md to extend it, "
     "`nox -s reproduce` to prove all of it here, and on a machine with a GPU to time it."
@@ -116,9 +48,8 @@ GOODBYE = (
 def walk(first: int = 1, *, waits: bool = True) -> None:
     """Shows the stations from `first` on; on a terminal it waits before each one if `waits` is true.
 
-    Raises:
-        CheckFailed: a command failed or did not print the text of its station.
-        FlashladderError: no such station, or no checkout.
+    Raises `CheckFailed` if a command fails or does not print the text of its station, `FlashladderError` if there is no
+    such station, or no checkout.
     """
     within("start", first, most=len(STATIONS))
     require_checkout("tour")
@@ -131,7 +62,7 @@ def walk(first: int = 1, *, waits: bool = True) -> None:
             answer = input("Enter runs it, q leaves: ") if waits else ""
         except EOFError:
             answer = "q"
-        if answer.strip().lower() in QUIT:
+        if answer.strip().lower() in ("q", "quit", "exit"):
             print(again)
             return
         print(f"{_output(station, f'`{station.typed}` says more; {again}')}\n", flush=True)

@@ -27,6 +27,7 @@ from flashladder.names import REFERENCES
 from flashladder.paths import ROOT
 from flashladder.program import LineParser
 from flashladder.sweep import command as sweep
+from flashladder.view.binary import Wanted
 from tests import typed
 
 
@@ -129,7 +130,7 @@ def test_what_a_person_types_is_what_the_parser_understands(
 @pytest.mark.parametrize(
     ("line", "called", "expected"),
     [
-        ("cfg 16 --seq-len 512 --svg", "view.cfg.show_cfg", call("16", None, "", 512, "", ["svg"])),
+        ("cfg 16 --seq-len 512 --svg", "view.cfg.show_cfg", call("16", Wanted(), 512, ["svg"])),
         ("bundle --grid cpu", "bundle.make.bundle",
          call(arch="", python="", iterations="", grid="cpu", platform="", out="")),
         ("lock 7 --reason why", "lock.command.relock", call(7, "why")),

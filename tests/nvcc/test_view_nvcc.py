@@ -17,6 +17,7 @@ from flashladder.build.compile import cubin_for, tools_of
 from flashladder.build.store import cubin_entry, fill_all, ptx_entry
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
+from flashladder.lock.command import locked_kernel
 from flashladder.machine_code.cubin import TEXT, read_cubin, read_ptx_lines
 from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
@@ -99,6 +100,22 @@ def test_counts_say_of_which_kernel_they_are(
     assert title == f"iteration 8, {arch}: {load_iteration(8).configs[key].brief()}, fp16"
     assert title in lines  # of the listing
     assert (header.split(), total.split()[0]) == (["opcode", "whole", "kernel", "main", "loop"], "total")
+
+
+def test_both_kernels_of_a_step_with_a_mask_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    step = load_iteration(31)
+    for mask, words, told in (("none", [], "no mask"), ("causal", ["--causal"], "causal")):
+        config = step.configs["h200"].with_mask(mask)
+        locked = locked_kernel(31, config, "sm_90a")
+        assert locked is not None
+        assert command("sass", "31", "--counts", *words) == 0
+        title, _, _, total, *_ = capsys.readouterr().out.splitlines()
+        assert title == f"iteration 31, sm_90a: {config.brief()}, fp16, {told}"
+        assert int(total.split()[1]) == locked.counts["total"]
+        assert command("ptx", "31", *words) == 0
+        assert ptx_sha256(capsys.readouterr().out) == locked.ptx_sha256
+        assert command("cfg", "31", "--json", *words) == 0
+        assert config.short_form() in json.loads(capsys.readouterr().out)["title"]
 
 
 @pytest.mark.parametrize("station", STATIONS, ids=lambda one: one.title)

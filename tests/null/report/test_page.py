@@ -19,6 +19,7 @@ from flashladder.paths import RESULTS, ROOT
 from flashladder.report import command as report
 from flashladder.report import data as report_data
 from flashladder.report import page as report_page
+from flashladder.report import tables as report_tables
 from flashladder.report.book import Book, Records, cycle, in_script, join, packed
 from flashladder.report.page import MOST_BYTES, SECTIONS, find, html, page
 from flashladder.results.derive import by_cell
@@ -178,7 +179,7 @@ def test_the_linked_view_is_of_every_step_of_sm_80_and_of_its_templates(ladder: 
     made = [str(step.number) for step in ladder.iterations if "sm_80" in step.family.targets.arches]
     assert [one["key"] for one in read_document(CODE.read_bytes())["kernels"]] == made
     text = frame(CODE.read_bytes())
-    for path in (report_page.TEMPLATES / "page.css", TEMPLATES / "linked.css", TEMPLATES / "linked.js"):
+    for path in (report_tables.TEMPLATES / "page.css", TEMPLATES / "linked.css", TEMPLATES / "linked.js"):
         assert path.read_text(encoding="utf-8").strip() in text, path.name
 
 

@@ -17,7 +17,6 @@ from flashladder.report import command as report
 from flashladder.report import data as report_data
 from flashladder.report import plot as report_plot
 from flashladder.report import tables as report_tables
-from flashladder.report.times import sentence
 from flashladder.results.published import PUBLISHED
 from tests.null.ladder_fixture import TIMED, Fixture, make
 from tests.typed import command, error_line
@@ -82,11 +81,11 @@ def test_readme_says_how_long_the_commands_take(tmp_path: Path) -> None:
     times: dict[str, Any] = json.loads((RESULTS / "times.json").read_bytes())
     times["seconds"] = {"reproduce": {"first": 180.4, "second": 41.5}, "tests": {"first": 250.0, "second": 199.6}}
     (tmp_path / "times.json").write_text(json.dumps({**times, "cpus": 3}), encoding="utf-8")
-    found = sentence(tmp_path)
+    found = report.sentence(tmp_path)
     assert found.startswith("On 3 CPUs without a GPU")
     assert re.findall(r"\d+ s\b", found) == ["180 s", "250 s", "42 s", "200 s"]
     (tmp_path / "times.json").write_text(json.dumps({**times, "cpus": "many"}), encoding="utf-8")
-    assert re.search(r"times.json: .*nox -s times", error_line(sentence, tmp_path))
+    assert re.search(r"times.json: .*nox -s times", error_line(report.sentence, tmp_path))
 
 
 @pytest.mark.parametrize("text", ["none", BEGIN, f"{END} {BEGIN}", README + README])

@@ -18,6 +18,7 @@ from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, PtxasUsage
 from flashladder.machine_code.sass import Instruction, Sass, parse
 from flashladder.names import EXAMPLE
 from flashladder.paths import KERNELS
+from flashladder.view import code
 from flashladder.view.binary import clean_ptx, clean_sass, listing, only_entry
 from flashladder.view.code import FACTS, occupancy_of, occupancy_table, ptxas_csv
 from flashladder.view.command import compact, folded, kernel_text
@@ -115,6 +116,20 @@ def test_the_table_fits_and_names_what_it_lacks(limit: int) -> None:
     for words in ("2x4 12.5% R", "RTX 3090", "No code for h100, h200: --arch."):
         assert words in text
     assert len([line for line in lines if line.startswith(("15 ", "16 "))]) == 2
+
+
+def test_the_tables_tell_the_kernel_with_a_mask_from_the_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = load_iteration(31)
+    configs = [step.configs["h200"].with_mask(mask).short_form() for mask in step.family.masks(step.parts)]
+    rows = [row("sm_90a", 168, "31", config) for config in configs]
+    monkeypatch.setattr(code, "compile_many", lambda jobs: [])
+    monkeypatch.setattr(code, "table_rows", lambda jobs, found: (rows, []))
+    lines = printed("ptxas", "31").splitlines()
+    assert [line[:14].split() for line in lines if "128,128,2" in line] == [["31", "fp16"], ["31", "mask", "fp16"]] * 2
+    assert lines[-1].endswith("mask: the kernel with the causal mask.")
+    assert [one["config"] for one in json.loads(printed("ptxas", "31", "--json"))] == configs
+    del rows[1]
+    assert "mask" not in printed("ptxas", "31")
 
 
 EACH = pytest.mark.parametrize("step", load_all(), ids=lambda step: step.slug)

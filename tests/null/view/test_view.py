@@ -86,6 +86,26 @@ def test_show_tells_why_then_what_then_the_kernel(monkeypatch: pytest.MonkeyPatc
     assert "  layout        xor_static  *\n  schedule      eager\n" in page
 
 
+def test_show_has_the_kernel_with_a_mask_too() -> None:
+    plain, masked = (json.loads(printed("show", "31", "--json", *words)) for words in ([], ["--causal"]))
+    assert masked["config"] == f"{plain['config']}+causal"
+    assert masked["kernel"] != plain["kernel"]
+    assert json.loads(printed("show", "31", "--json", "--causal", "--config", plain["config"])) == masked
+    assert json.loads(printed("show", "31", "--json", "--config", masked["config"])) == masked
+
+
+def test_a_diff_says_which_kernel_of_a_step_with_two_it_compares() -> None:
+    step = load_iteration(32)
+    plain, masked = (step.configs["h200"].with_mask(mask) for mask in step.family.masks(step.parts))
+    without = printed("diff", "31", "32", "--config", plain.short_form())
+    assert without.startswith("--- iteration 31, no mask\n+++ iteration 32, no mask\n")
+    assert "counters of a launch, own configurations; " in without
+    found = printed("diff", "31", "32", "--config", masked.short_form())
+    assert found.startswith("--- iteration 31, causal\n+++ iteration 32, causal\n")
+    assert "counters of a launch, own configurations, without a mask; " in found
+    assert printed("diff", "30", "31").startswith("--- iteration 30\n+++ iteration 31, causal\n")
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_head_of_the_page_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
