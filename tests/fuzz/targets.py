@@ -67,10 +67,10 @@ from tests.fuzz.target import DECLARED, Target, decoded, filed, packed_bombs, sc
 from tests.null.bench_fixture import NAMES, ROUNDS, ncu_csv, write_nvbench
 from tests.null.binaries.fatbin_fixture import CUBIN, container, entry, wheel
 from tests.null.binaries.test_binaries import BACKWARD, FORWARD
-from tests.null.command_lines import CASES
 from tests.null.ladder.test_iteration import ROOT as BASE
 from tests.null.ladder.test_iteration import STEP
 from tests.null.machine_code.test_ptx import LOG_SM_80, LOG_SM_90
+from tests.null.test_command_lines import CASES
 
 ADDRESS = "0123456789abcdef"
 YAML = (

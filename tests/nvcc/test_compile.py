@@ -16,16 +16,10 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_iteration
 from flashladder.toolchain import find_toolchain
+from tests.data_files import text_of
 
 PART = "#pragma once\n__device__ inline float twice(float x) { return x * 2.0f; }\n"
-UNIT = """#include "sub/part.cuh"
-extern "C" __global__ void flash_fwd_kernel(float* p) {
-  __shared__ float s[64];
-  s[threadIdx.x] = p[threadIdx.x];
-  __syncthreads();
-  p[threadIdx.x] = twice(s[63 - threadIdx.x]);
-}
-"""
+UNIT = text_of("nvcc/compile", "unit")
 
 pytestmark = pytest.mark.nvcc
 

@@ -15,22 +15,14 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import KERNELS
 from flashladder.tool_runs import clean_environment
+from tests.data_files import table_of
 
 pytestmark = pytest.mark.nvcc
 
 
 @pytest.mark.parametrize(
     ("number", "file", "old", "new", "says"),
-    [
-        (
-            16, "operands/whole.cuh", "tile(int t)", "tile()",
-            "\"Operand must have 'const uint32_t (&tile(int t) const)[x4s][4]'\": found flashladder::Whole<4, 8>",
-        ),
-        (
-            24, "softmax/exact.cuh", "void rescale(", "void rescaled(",
-            "\"Softmax must have 'static void rescale(o, factor)'\": found flashladder::hopper::Exact",
-        ),
-    ],
+    table_of("nvcc/contracts", "members"),
 )  # fmt: skip
 def test_a_part_without_a_member_is_named(
     tmp_path: Path, number: int, file: str, old: str, new: str, says: str

@@ -25,6 +25,7 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.names import DTYPES
 from flashladder.paths import ROOT
+from tests.data_files import text_of
 from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
@@ -154,14 +155,7 @@ def test_a_reading_is_kept_and_a_damaged_one_made_anew(monkeypatch: pytest.Monke
             emulator_counters.read_kernel(16)
 
 
-SOURCE = """
-extern "C" __global__ void reversed(float *out, const float *in) {
-    __shared__ float tile[64];
-    tile[threadIdx.x] = in[threadIdx.x];
-    BARRIER;
-    out[threadIdx.x] = tile[63 - threadIdx.x];
-}
-"""
+SOURCE = text_of("nvcc/emulate", "source")
 LAUNCH = "--grid 1 --block 64 --arg out=float32:64:zeros --arg in=float32:64:arange --save out=out.npy --hazards"
 
 

@@ -19,6 +19,7 @@ from flashladder.names import CONFLICTS, DTYPES
 from flashladder.problem import Problem
 import ptxemu
 from ptxemu.values import Array
+from tests.data_files import table_of
 
 pytestmark = pytest.mark.nvcc
 
@@ -136,19 +137,7 @@ def test_rows_behind_the_end_are_neither_read_nor_written(rows: int) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "multiprocessors", "dtype", "schedule"),
-    [
-        ((1, 384, 2), 1, "fp16", "together"),  # six tiles of three blocks: tiles begin in both slots of the loop
-        ((1, 384, 2), 2, "bf16", "together"),  # nine blocks a CTA
-        ((1, 257, 1), 7, "bf16", "together"),  # more multiprocessors than tiles
-        ((2, 201, 3), 2, "bf16", "together"),  # heads and samples alternate
-        ((1, 128, 7), 1, "fp16", "together"),  # one block a tile: a tile begins and ends in one slot
-        ((2, 1, 4), 3, "bf16", "together"),  # one row
-        ((1, 512, 1), 3, "bf16", "together"),  # four blocks: from the second on a maximum may be kept
-        ((1, 451, 2), 3, "fp16", "together"),  # four, the first of them ragged: from the third on
-        ((1, 257, 1), 2, "fp16", "reverse"),
-        ((1, 129, 2), 2, "fp16", 1),
-        ((1, 17, 5), 2, "fp16", 2),
-    ],
+    table_of("nvcc/hopper_tiles", "launches"),
 )
 @pytest.mark.parametrize("step", FROM_25, ids=lambda step: step.slug)
 def test_tile_after_tile(

@@ -14,6 +14,7 @@ from flashladder.sweep import command, slurm
 from flashladder.sweep import place as places
 from flashladder.sweep.place import Place
 from flashladder.sweep.slurm import Request, incomplete, on_machine, parameters, parse_options
+from tests.data_files import table_of
 from tests.typed import error_line
 
 
@@ -32,17 +33,7 @@ def test_every_key_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("partitions=gpu", "--slurm: unknown key: expected one of partition, account, "),
-        ("gpu", "--slurm: not a value of gpu"),
-        ("account=$(id)", "--slurm: not a value of account: expected account to charge, found 'account=$(id)'"),
-        ("qos=a,qos=b", "--slurm: qos twice"),
-        ("array=0", "--slurm: not a value of array: expected number of tasks, 1 to 1000; default: 8, found 'array=0'"),
-        ("array=1001", "--slurm: not a value of array"),
-        ("time=0", "--slurm: not a value of time"),
-        ("time=2h", "--slurm: not a value of time: expected time limit of a task (minutes, "),
-        ("gpu=b200", "--slurm: not a value of gpu: expected GPU of the tasks, a key of configs/gpus"),
-    ],
+    table_of("slurm/submit", "bad_options"),
 )
 def test_a_mistake_is_one_line(text: str, message: str) -> None:
     assert message in error_line(lambda: parse_options(text))

@@ -27,6 +27,7 @@ from flashladder.errors import FlashladderError
 from flashladder.machine_code import cubin
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.names import KERNEL
+from tests.data_files import table_of
 from tests.null.binaries.fatbin_fixture import CUBIN, DATA, PTX, container, entry, wheel
 from tests.typed import error_line
 
@@ -65,34 +66,8 @@ def test_another_size_than_what_is_packed_is_damage(form: str, monkeypatch: pyte
     assert f"packed with {form}: expected lib{form}.so.1" in error_line(entry_of(len(CUBIN)).read, 10)
 
 
-FORWARD = (
-    (
-        "_ZN13pytorch_flash16flash_fwd_kernelI23Flash_fwd_kernel_traitsILi128ELi128ELi64ELi4ELb0ELb0EN7cutlass6half_tE"
-        "19Flash_kernel_traitsILi128ELi128ELi64ELi4ES3_EELb0ELb1ELb0ELb0ELb1ELb1ELb0ELb0EEEvNS_16Flash_fwd_paramsE"
-    ),
-    (
-        "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, cutlass::half_t, "
-        "Flash_kernel_traits<128, 128, 64, 4, cutlass::half_t> >, false, true, false, false, true, true, false, false>"
-        "(pytorch_flash::Flash_fwd_params)"
-    ),
-    (
-        "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128, (int)128, (int)64, (int)4, (bool)0, (bool)0, "
-        "cutlass::half_t, Flash_kernel_traits<(int)128, (int)128, (int)64, (int)4, cutlass::half_t>>, (bool)0, "
-        "(bool)1, (bool)0, (bool)0, (bool)1, (bool)1, (bool)0, (bool)0>(flash::Flash_fwd_params)"
-    ),
-    "flash_fwd_kernel (FP16, 128, 128, 64, 4): causal+even_MN+even_K",
-)
-BACKWARD = (
-    (
-        "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<96, 64, 128, 8, 2, 4, 4, "
-        "true, false, cutlass::bfloat16_t, Flash_kernel_traits<96, 64, 128, 8, cutlass::bfloat16_t> >, true, false, "
-        "false, false, false, true, false>(flash::Flash_bwd_params)"
-    ),
-    (
-        "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel (BF16, 96, 64, 128, 8): "
-        "layout_MSdP=2+layout_NdKV=4+layout_MdQ=4+V_in_regs+dropout+even_K"
-    ),
-)
+FORWARD = table_of("null/binaries/binaries", "forward")
+BACKWARD = table_of("null/binaries/binaries", "backward")
 BEFORE_ITS_TRAITS = (
     "_ZN5flash25flash_bwd_dot_do_o_kernelILb1E23Flash_bwd_kernel_traitsILi128ELi64ELi128ELi8ELi2ELi4ELi2ELb0ELb0EN7"
     "cutlass10bfloat16_tE19Flash_kernel_traitsILi128ELi64ELi128ELi8ES3_EEEEvNS_16Flash_bwd_paramsE"

@@ -35,27 +35,13 @@ from flashladder.build.store import (
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
 from flashladder.tool_runs import diagnose
+from tests.data_files import text_of
 from tests.typed import error_line
 
 TEXT = '#include "sub/part.cuh"\nint unit;\n'
 # The last argument is the output. The fake nvcc writes .file lines as the real one does: absolute, through "..".
-NVCC = """for out; do :; done
-echo x >> "$(dirname "$0")/nvcc.runs"
-echo 'kernel.cu(3): warning #177-D: unused'
-cat kernel.cu > "$out"
-echo ".file 1 \\"$PWD/kernel.cu\\"" >> "$out"
-echo ".file 2 \\"$PWD/../../kernels/sub/part.cuh\\"" >> "$out"
-"""
-PTXAS = """for out; do :; done
-for arg; do case "$arg" in *.ptx) cat "$arg" > "$out";; esac; done
-cat <<END
-ptxas info    : Compiling entry function 'flash_fwd_kernel' for '${1#-arch=}'
-ptxas info    : Function properties for flash_fwd_kernel
-    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 10 registers, used 1 barriers, 256 bytes smem, 360 bytes cmem[0]
-ptxas info    : Compile time = 1.715 ms
-END
-"""
+NVCC = text_of("null/build/store", "nvcc")
+PTXAS = text_of("null/build/store", "ptxas")
 
 
 def build(entry: PtxEntry | CubinEntry) -> None:

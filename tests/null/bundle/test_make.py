@@ -22,6 +22,7 @@ from flashladder.files import last_iteration
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.toolchain import load_pins
+from tests.data_files import text_of
 from tests.typed import command, error_line
 
 
@@ -67,18 +68,7 @@ def test_a_folder_that_is_none_is_refused_before_anything_is_compiled(
         command("bundle", "--arch", "sm_80", "--out", str(tmp_path / "README.md"))
 
 
-LOCK = """\
-# Generated
-colorama==0.4.6 ; sys_platform == 'win32' \\
-    --hash=sha256:aa
-numpy==2.2.6 ; python_full_version < '3.11' \\
-    --hash=sha256:bb \\
-    --hash=sha256:cc
-numpy==2.5.5 ; python_full_version >= '3.12' \\
-    --hash=sha256:ee
-tqdm==4.70.1 \\
-    --hash=sha256:ff
-"""
+LOCK = text_of("null/bundle/make", "lock")
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from flashladder.ladder.selection import select_configs
 from flashladder.machine_code.ptxas import PtxasUsage
 from flashladder.names import EXAMPLE
 from flashladder.paths import KERNELS
+from tests.data_files import table_of
 from tests.typed import error_line
 
 
@@ -168,17 +169,7 @@ def test_the_threads_and_shared_memory_of_a_cta() -> None:
 
 @pytest.mark.parametrize(
     ("step", "wrong", "concerns"),
-    [
-        (24, {}, []),
-        (24, {"roles": "together"}, ["mainloop roles"]),
-        (24, {"roles": "together", "mainloop": "wgmma", "scheduler": "another"}, ["roles scheduler"]),
-        (26, {"mainloop": "overlapped"}, ["mainloop softmax"]),
-        (26, {"scheduler": "one_tile", "epilogue": "warpgroup_store"}, ["mainloop scheduler"]),
-        (26, {"roles": "together"}, ["mainloop roles", "roles scheduler"]),
-        (28, {"epilogue": "warp_store"}, ["scheduler epilogue"]),
-        (28, {"mainloop": "overlapped", "softmax": "exact"}, ["scheduler mainloop"]),
-        (28, {"roles": "ping_pong"}, []),
-    ],
+    table_of("null/ladder/family", "contradictions"),
 )
 def test_parts_that_exclude_each_other_are_named(step: int, wrong: dict[str, str], concerns: list[str]) -> None:
     parts = replace(load_iteration(step).parts, **wrong)

@@ -18,20 +18,10 @@ from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.selection import one_config, select_configs
 from flashladder.names import EXAMPLE
+from tests.data_files import text_of
 from tests.typed import error_line
 
-GRID = """\
-why: A grid that is only there to be wrong.
-gpu: any
-iterations:
-  - 1
-  - "16 - swizzle"
-configs: prog
-dtypes: [fp16]
-seq_lens:
-  - {seq_len: 512, batch: 1}
-n_heads: 16
-"""
+GRID = text_of("null/ladder/grid", "grid")
 ALL = "exclude: [{dtypes: [fp16], why: It leaves nothing at all.}]"
 
 
@@ -110,18 +100,7 @@ def test_an_error_in_a_file_that_a_grid_needs_names_that_file(monkeypatch: pytes
     assert error_line(load_grid, "cpu") == "iterations/07_tuned.yaml:3: not UTF-8"
 
 
-GOOD = """\
-gpu: z9
-title: Z9
-names: ["Zeta Z9*"]
-arch: sm_80
-peaks:
-  memory_bandwidth: {value: 10, unit: GB/s, source: a datasheet}
-  threads_per_block: {value: 1024, unit: thread/block, source: a guide}
-  shared_memory_per_block: {value: 64, unit: KiB, source: a guide}
-  registers_per_thread: {value: 255, unit: register/thread, source: a guide}
-  registers_per_block: {value: 65536, unit: register/block, source: a guide}
-"""
+GOOD = text_of("null/ladder/grid", "good")
 LIMIT = "  threads_per_block: {value: 1024, unit: thread/block, source: a guide}\n"
 
 

@@ -25,6 +25,7 @@ from flashladder.results.statistics import (
     verdict,
     widened,
 )
+from tests.data_files import table_of
 
 
 def noisy(center: float, spread: float, n: int = 40, seed: int = 1) -> np.ndarray:
@@ -49,16 +50,7 @@ def test_the_interval_covers_the_true_median_about_as_often_as_it_says() -> None
 
 @pytest.mark.parametrize(
     ("low", "high", "enough", "expected"),
-    [
-        (0.02, 0.04, 24, "faster"),
-        (-0.04, -0.02, 24, "slower"),
-        (0.002, 0.006, 24, "same"),  # a real difference, but one that the reference has with itself
-        (0.005, 0.04, 24, "ambiguous"),
-        (-0.05, 0.05, 24, "ambiguous"),  # wide, not same
-        (0.01, 0.03, 24, "ambiguous"),  # from the floor on, not beyond it
-        (-0.01, 0.01, 24, "same"),
-        (0.4, 0.6, 25, "ambiguous"),  # too few pairs
-    ],
+    table_of("null/results/statistics", "verdicts"),
 )
 def test_verdicts(low: float, high: float, enough: int, expected: str) -> None:
     assert verdict(LogSummary((low + high) / 2, low, high, 24), floor=0.01, enough=enough) == expected
