@@ -13,22 +13,12 @@ import sys
 
 import pytest
 
+from flashladder import files
 from flashladder.arguments import within
 from flashladder.build.compile import render
 from flashladder.columns import csv_records, csv_text, hanging, markdown
 from flashladder.errors import Checked, one_line_errors
-from flashladder.files import (
-    digest_files,
-    escaped,
-    files_in,
-    make_folder,
-    output_file,
-    read_text,
-    relative,
-    sha256,
-    unescaped,
-    write_atomic,
-)
+from flashladder.files import digest_files, escaped, files_in, make_folder, output_file, relative, sha256, write_atomic
 from flashladder.gpu.device import exclusive
 from flashladder.gpu.doctor import Diagnosis, Finding
 from flashladder.gpu.doctor import render as render_diagnosis
@@ -70,7 +60,7 @@ def test_a_wrong_root_is_one_line_in_every_command(words: str, tmp_path: Path) -
 )
 def test_what_is_no_text_is_told_with_its_file(tmp_path: Path, make: Callable[[Path], object], what: str) -> None:
     make(tmp_path / "a.txt")
-    assert re.search(rf"a\.txt: .*{what}", error_line(read_text, tmp_path / "a.txt", most=100))
+    assert re.search(rf"a\.txt: .*{what}", error_line(files.read_text, tmp_path / "a.txt", most=100))
 
 
 @pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("gone")], ids=["file", "link to nothing"])
@@ -88,7 +78,7 @@ def test_what_is_in_the_way_of_a_folder_is_named(tmp_path: Path, make: Callable[
 @pytest.mark.parametrize("path", ["/a/b.cu", "/umlaut\u00fc/x.cu", '/q"x\\y/z.cu', "/\udcff.cu"])
 def test_paths_of_ptx_are_ascii_and_read_back(path: str) -> None:
     assert escaped(path).isascii()
-    assert unescaped(escaped(path)) == path
+    assert files.unescaped(escaped(path)) == path
 
 
 def test_prose_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,18 +11,7 @@ import zipfile
 import pytest
 
 from flashladder import binaries
-from flashladder.binaries import (
-    MOST_UNPACKED,
-    Kernel,
-    chosen,
-    configuration,
-    demangled,
-    entries,
-    images,
-    kernels_of,
-    shortened,
-    with_facts,
-)
+from flashladder.binaries import MOST_UNPACKED, Kernel, chosen, configuration, entries, images, kernels_of, shortened
 from flashladder.errors import FlashladderError
 from flashladder.machine_code import cubin
 from flashladder.machine_code.cubin import read_cubin
@@ -97,7 +86,7 @@ def test_what_is_not_known_is_not_guessed(name: str) -> None:
 
 @pytest.mark.skipif(shutil.which("c++filt") is None, reason="binutils are not here")
 def test_names_are_demangled_in_one_run_and_others_stay() -> None:
-    names = demangled([FORWARD[0], BEFORE_ITS_TRAITS, KERNEL, "_Zno", "_Z1a\nb"])
+    names = binaries.demangled([FORWARD[0], BEFORE_ITS_TRAITS, KERNEL, "_Zno", "_Z1a\nb"])
     before = names.pop(BEFORE_ITS_TRAITS)
     assert names == {FORWARD[0]: FORWARD[1], KERNEL: KERNEL, "_Zno": "_Zno", "_Z1a\nb": "_Z1a\nb"}
     words = "layout_MSdP=2+layout_NdKV=4+layout_MdQ=2+clear_dQaccum"
@@ -198,7 +187,7 @@ def test_a_bomb_in_a_wheel_is_refused_before_it_is_inflated(tmp_path: Path, monk
 def test_kernels_of_a_library_and_what_they_take(tmp_path: Path) -> None:
     (tmp_path / "x.so").write_bytes(LIBRARY)
     with images(tmp_path / "x.so") as found:
-        kernels = with_facts(kernels_of(found, "SASS"))
+        kernels = binaries.with_facts(kernels_of(found, "SASS"))
         for one, arch in zip(kernels, ("sm_80", "sm_90"), strict=True):
             known, facts = read_cubin(DATA / f"tiny.{arch}.cubin"), one.facts
             assert (one.symbol, one.arch, one.kind) == (KERNEL, arch, "SASS")

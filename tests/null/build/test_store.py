@@ -19,19 +19,8 @@ from types import SimpleNamespace
 import pytest
 
 from flashladder import toolchain
-from flashladder.build.store import (
-    CubinEntry,
-    PtxEntry,
-    Tools,
-    cubin_entry,
-    entry_lock,
-    fill,
-    fill_all,
-    missing_entries,
-    portable_paths,
-    prepare,
-    ptx_entry,
-)
+from flashladder.build import store
+from flashladder.build.store import CubinEntry, PtxEntry, Tools, entry_lock, fill, fill_all, missing_entries, ptx_entry
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
 from flashladder.tool_runs import diagnose
@@ -45,7 +34,7 @@ PTXAS = text_of("null/build/store", "ptxas")
 
 
 def build(entry: PtxEntry | CubinEntry) -> None:
-    prepare(entry)
+    store.prepare(entry)
     fill(entry.folder)
 
 
@@ -82,7 +71,7 @@ class Lab:
         return ptx_entry(text, self.kernels, [self.part], tools, self.store)
 
     def cubin(self, arch: str = "sm_80", text: str = TEXT) -> CubinEntry:
-        return cubin_entry(self.ptx(text), arch, self.tools, self.store)
+        return store.cubin_entry(self.ptx(text), arch, self.tools, self.store)
 
     def nvcc_fails(self, text: str) -> FlashladderError:
         self.script("nvcc", text)
@@ -174,7 +163,7 @@ def test_a_hash_of_the_sources_path_is_in_no_ptx(tmp_path: Path) -> None:
         section = "".join(f".b8 {','.join(row)}\n" for row in [*rows, ["0"]])
         return f"call {name};\n.section .debug_str {{\n{section}}}\n"
 
-    one, other = (portable_paths(made(digest), [], tmp_path) for digest in ("64a6603e", "00f8b7e6"))
+    one, other = (store.portable_paths(made(digest), [], tmp_path) for digest in ("64a6603e", "00f8b7e6"))
     assert one == other == made("00000000")
 
 
@@ -218,7 +207,7 @@ def test_a_part_of_a_later_error_is_not_named(tmp_path: Path) -> None:
 
 
 def worker(entry: PtxEntry) -> subprocess.Popen[str]:
-    prepare(entry)
+    store.prepare(entry)
     command = [sys.executable, "-S", "-m", "flashladder.build.store", str(entry.folder)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)

@@ -17,21 +17,14 @@ from flashladder.bench import command as bench
 from flashladder.check import command as check
 from flashladder.errors import FlashladderError
 from flashladder.ladder import family
+from flashladder.ladder import iteration as iterations
 from flashladder.ladder.config import MAX_SMEM_BYTES, KernelConfig
 from flashladder.ladder.families.ampere import FAMILY, Ampere, AmpereConfig
 from flashladder.ladder.families.hopper import FAMILY as HOPPER
 from flashladder.ladder.families.hopper import HopperConfig, parts_of
 from flashladder.ladder.family import families, family_named, part_names
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import (
-    begun,
-    flattened,
-    included_files,
-    load_all,
-    load_iteration,
-    sources,
-    translation_unit,
-)
+from flashladder.ladder.iteration import begun, flattened, included_files, load_all, load_iteration, translation_unit
 from flashladder.ladder.selection import select_configs
 from flashladder.machine_code.ptxas import PtxasUsage
 from flashladder.names import EXAMPLE
@@ -105,7 +98,7 @@ def test_a_broken_part_is_listed_and_is_an_error_for_its_reader(tmp_path: Path, 
     assert "xor" in part_names(part.parent)
     iteration = load_iteration(2)
     config = iteration.configs["a100"]
-    for read in (sources, flattened):
+    for read in (iterations.sources, flattened):
         with pytest.raises(FlashladderError, match=rf"layout/xor\.cuh: .*{message}") if message else nullcontext():
             assert read(iteration, config, kernels) == read(iteration, config)
 

@@ -12,21 +12,9 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.lock.step_counts import by_class, scope_of
 from flashladder.machine_code import executions
+from flashladder.machine_code import flow as flows
 from flashladder.machine_code.executions import WORD, Executions, Values, advance, run
-from flashladder.machine_code.flow import (
-    EPILOGUE,
-    LAST,
-    LOOP,
-    PEELED,
-    PROLOGUE,
-    UNREACHED,
-    Flow,
-    Graph,
-    graph_of,
-    main_loop,
-    reached,
-    regions_of,
-)
+from flashladder.machine_code.flow import EPILOGUE, LAST, LOOP, PEELED, PROLOGUE, Flow, Graph, graph_of, reached
 from flashladder.machine_code.order import mma_before_use, steady, stretches, under_products, usual_path
 from flashladder.machine_code.sass import Instruction, Sass, parse
 from flashladder.view.code import order
@@ -127,14 +115,14 @@ def test_loops_are_entered_through_their_header_alone_and_lead_back_to_it(graph:
         ((".L_x_0:", MMA, "BRA.DIV ~URZ, `(.L_x_2)", ".L_x_1:", "@P0 BRA `(.L_x_0)", "BRA.DIV ~URZ, `(.L_x_4)",
           ".L_x_3:", "EXIT", ".L_x_2:", "SHFL.BFLY PT, R0, R1, 0x1, 0x1f", "BRA `(.L_x_1)",
           ".L_x_4:", "SHFL.BFLY PT, R0, R1, 0x1, 0x1f", "BRA `(.L_x_3)", ".L_x_5:", "BRA `(.L_x_5)"),
-         {LOOP: 5, EPILOGUE: 4, UNREACHED: 1}),
+         {LOOP: 5, EPILOGUE: 4, flows.UNREACHED: 1}),
         # rounds of a loop around the main one have a prologue and an epilogue of their own
         (("NOP", ".L_x_0:", "LDG.E R4, [R2.64]", ".L_x_1:", MMA, "@P0 BRA `(.L_x_1)", "STG.E [R2.64], R4",
           "@P1 BRA `(.L_x_0)", "EXIT"), {PROLOGUE: 2, LOOP: 2, EPILOGUE: 3}),
     ],
 )  # fmt: skip
 def test_each_instruction_has_its_region(rows: tuple[str, ...], sizes: dict[str, int]) -> None:
-    regions = regions_of(code(*rows))
+    regions = flows.regions_of(code(*rows))
     assert {name: len(regions.code(name)) for name in regions.present} == sizes
 
 
@@ -226,7 +214,7 @@ def test_blocks_that_lie_apart_repeat_a_wait_and_do_not_count() -> None:
 def test_a_rare_block_that_waits_or_in_which_lanes_ask_each_other_is_walked_around(asked: str) -> None:
     around = (PRODUCT, SENT, PRODUCT, SENT, WAITS.format(1), "@!P0 BRA `(.L_x_1)", asked, "FADD R0, R1, R2")
     sass = loop_of(*around, "MUFU.EX2 R5, R6", ".L_x_1:", "MUFU.EX2 R0, R4", "F2FP.F16.F32.PACK_AB R4, R2, R3")
-    loop = main_loop(sass)
+    loop = flows.main_loop(sass)
     path = usual_path(loop, sass.targets)
     assert (len(loop), len(path)) == (12, 9)
     assert under_products(path) == {"mufu_under_products": 1, "f2fp_under_products": 1, "fadd_under_products": 0}

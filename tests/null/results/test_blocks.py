@@ -7,17 +7,8 @@ from typing import Any
 
 import pytest
 
-from flashladder.results.derive import (
-    SW_POWER_CAP,
-    cells_of_host_time,
-    changed_state,
-    derive,
-    differences,
-    kept,
-    settle,
-    unequal,
-    waited_for_host,
-)
+from flashladder.results import derive as deriving
+from flashladder.results.derive import SW_POWER_CAP, cells_of_host_time, changed_state, derive, kept, settle, unequal
 from flashladder.results.schema import Block, Group
 from tests.null.bench_fixture import FAST, SLOW, group, result, sample
 
@@ -80,7 +71,7 @@ def test_a_cell_waited_for_the_host_in_most_blocks_that_count(
         for one in group().blocks
     )
     made = group().model_copy(update={"blocks": blocks})
-    assert waited_for_host([(made, made.series[0])]) is expected
+    assert deriving.waited_for_host([(made, made.series[0])]) is expected
     cells = {(one.kernel, made.dtype, made.shape) for one in made.series}
     assert cells_of_host_time([made]) == (cells if expected else set())
 
@@ -140,5 +131,5 @@ def without_first_block() -> tuple[Group, ...]:
     ],
 )
 def test_every_difference_is_one_line(change: dict[str, Any], lines: list[str]) -> None:
-    found = differences(DERIVED.model_copy(update=change), DERIVED)
+    found = deriving.differences(DERIVED.model_copy(update=change), DERIVED)
     assert [line.replace(" does not follow from the raw samples", "", 1) for line in found] == lines
