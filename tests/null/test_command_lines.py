@@ -14,12 +14,13 @@ import pytest
 from flashladder.__main__ import main
 from flashladder.bench import command as bench
 from flashladder.check import command as check
+from flashladder.files import last_iteration
 from flashladder.paths import ROOT
 from tests.data_files import table_of
 
 LONG = "1" * 5000
 CASES: list[tuple[list[str], str]] = [
-    ([word.replace("LONG", LONG) for word in words], message)
+    ([word.replace("LONG", LONG) for word in words], message.replace("LAST", str(last_iteration())))
     for words, message in table_of("null/command_lines", "refused")
 ]
 """Words after ``invoke``, and a part of the one line that is said; nothing is compiled."""

@@ -20,10 +20,7 @@ from tests.data_files import table_of
 pytestmark = pytest.mark.nvcc
 
 
-@pytest.mark.parametrize(
-    ("number", "file", "old", "new", "says"),
-    table_of("nvcc/contracts", "members"),
-)  # fmt: skip
+@pytest.mark.parametrize(("number", "file", "old", "new", "says"), table_of("nvcc/contracts", "members"))
 def test_a_part_without_a_member_is_named(
     tmp_path: Path, number: int, file: str, old: str, new: str, says: str
 ) -> None:

@@ -135,10 +135,7 @@ def test_rows_behind_the_end_are_neither_read_nor_written(rows: int) -> None:
     require_near(out, attention_fp64(q, k, v), config.dtype)
 
 
-@pytest.mark.parametrize(
-    ("shape", "multiprocessors", "dtype", "schedule"),
-    table_of("nvcc/hopper_tiles", "launches"),
-)
+@pytest.mark.parametrize(("shape", "multiprocessors", "dtype", "schedule"), table_of("nvcc/hopper_tiles", "launches"))
 @pytest.mark.parametrize("step", FROM_25, ids=lambda step: step.slug)
 def test_tile_after_tile(
     step: Iteration, shape: tuple[int, int, int], multiprocessors: int, dtype: str, schedule: str | int

@@ -31,10 +31,7 @@ def test_every_key_is_read() -> None:
     assert {text: parse_options(f"time={text}") for text in times} == {text: {"time": n} for text, n in times.items()}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    table_of("slurm/submit", "bad_options"),
-)
+@pytest.mark.parametrize(("text", "message"), table_of("slurm/submit", "bad_options"))
 def test_a_mistake_is_one_line(text: str, message: str) -> None:
     assert message in error_line(lambda: parse_options(text))
 
@@ -53,16 +50,7 @@ def test_the_tasks_gpu_is_the_grids_or_the_named_one() -> None:
         assert (found.machine, found.arch, found.made_for) == expected
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("smoke", ""), "--slurm: the tasks' GPU is not specified: expected one of gpu=a100, "),
-        (("a100", "gpu=h200"), "the grid was made for another GPU: A100"),
-        (("tune", "gpu=h200"), "--slurm does not support tuning runs"),
-        (("cpu", "array=2", "--shard=0/2"), "--slurm and --shard exclude each other"),
-        (("a100", "array=2", "--gpus=0"), "--slurm and --gpus exclude each other"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), table_of("slurm/submit", "exclusive"))
 def test_what_cannot_be_is_refused_before_anything_is_built(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: Sequence[str], message: str
 ) -> None:

@@ -266,10 +266,7 @@ def test_the_command_line_says_what_is_computed() -> None:
     assert {config.mask for config in bench.computing(31, plain, plain.problems)} == {"none"}
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    table_of("null/bench/bench", "uncomputed"),
-)
+@pytest.mark.parametrize(("words", "message"), table_of("null/bench/bench", "uncomputed"))
 def test_a_problem_that_nothing_computes_is_one_line_before_anything_starts(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

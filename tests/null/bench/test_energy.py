@@ -127,10 +127,7 @@ def test_a_document_comes_back_as_it_was_written_and_prints_a_table(
     assert "give iterations" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("clock", "joules", "bits", "limit"),
-    table_of("null/bench/energy", "limits"),
-)
+@pytest.mark.parametrize(("clock", "joules", "bits", "limit"), table_of("null/bench/energy", "limits"))
 def test_clock_and_power_say_what_holds_a_kernel(
     clock: int | None, joules: float, bits: int | None, limit: str
 ) -> None:

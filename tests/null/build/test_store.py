@@ -24,7 +24,7 @@ from flashladder.build.store import CubinEntry, PtxEntry, Tools, entry_lock, fil
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
 from flashladder.tool_runs import diagnose
-from tests.data_files import text_of
+from tests.data_files import table_of, text_of
 from tests.typed import error_line
 
 TEXT = '#include "sub/part.cuh"\nint unit;\n'
@@ -167,17 +167,7 @@ def test_a_hash_of_the_sources_path_is_in_no_ptx(tmp_path: Path) -> None:
     assert one == other == made("00000000")
 
 
-@pytest.mark.parametrize(
-    ("says", "ends", "what", "hint"),
-    [
-        ("x.o: undefined reference to `std::terminate()'", 1, "does not link the C.. library", "CXX"),
-        ("nvcc fatal : Failed to preprocess host compiler properties.", 1, "could not run the host", "CXX"),
-        (UNSUPPORTED, 1, "not one that nvcc supports.*unsupported GNU version! gcc versions later than 15", "CXX=/"),
-        ("ptxas fatal : Value 'sm_12' is not defined for option 'gpu-name'", 255, "does not know.*sm_12", "arches"),
-        ("nvcc error   : 'cicc' died due to signal 9 (Kill signal)", 9, "ran out of memory", "fewer jobs"),
-        ("", 7, "exit code 7: found no output", "full log"),
-    ],
-)
+@pytest.mark.parametrize(("says", "ends", "what", "hint"), table_of("null/build/store", "failures"))
 def test_failures_of_the_machine_are_recognised(lab: Lab, says: str, ends: int, what: str, hint: str) -> None:
     error = str(lab.nvcc_fails(f"cat <<'END'\n{says}\nEND\nexit {ends}"))
     assert re.search(f"{what}.*; .*{hint}", error), error

@@ -22,7 +22,7 @@ from flashladder.files import last_iteration
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.toolchain import load_pins
-from tests.data_files import text_of
+from tests.data_files import table_of, text_of
 from tests.typed import command, error_line
 
 
@@ -45,16 +45,7 @@ def test_grids_run_whose_kernels_all_come_along(numbers: list[int], arches: list
     assert grids_that_run(ladder(*numbers), arches) == grids
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--iterations", "7,x"], "--iterations takes numbers, commas between: found 'x'"),
-        (["--arch", "sm_61"], "unknown GPU architecture"),
-        (["--python", "3.9"], "this Python is not supported: expected 3.10"),
-        (["--platform", "win_amd64"], "not a platform of Linux on x86-64"),
-        (["--platform", "linux_x86_64,manylinux_2_28_aarch64"], "found 'manylinux_2_28_aarch64'"),
-    ],
-)
+@pytest.mark.parametrize(("words", "told"), table_of("null/bundle/make", "refused"))
 def test_a_mistake_is_refused(words: list[str], told: str) -> None:
     assert told in error_line(command, "bundle", *words)
 

@@ -196,10 +196,7 @@ def test_the_title_names_what_goes_back_too(text: str, end: str) -> None:
     assert load_description(text).title.endswith(end)
 
 
-@pytest.mark.parametrize(
-    ("text", "change"),
-    table_of("null/ladder/iteration", "ablations"),
-)
+@pytest.mark.parametrize(("text", "change"), table_of("null/ladder/iteration", "ablations"))
 def test_one_change_and_what_hangs_on_it(text: str, change: dict[str, object]) -> None:
     assert dict(load_description(text).change) == change
 
@@ -231,21 +228,9 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
             assert ablation.family.conflicts(ablation.parts, config) == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        *((text, "not a description of an iteration: expected a number from 1 to 32, or a number with one change")
-          for text in ("sixteen", "", "swizzle", "16 * swizzle", "16 - a - b!")),
-        *((text, "exactly one change can be taken back from iteration 16: expected one of swizzle, ")
-          for text in ("16 -", "16 - swizzle - swizzle")),
-        ("3 - backward", "nothing named 'backward' can be taken back from iteration 3: expected one of swizzle, "),
-        ("1 - swizzle", "nothing named 'swizzle' can be taken back from iteration 1: expected no change"),
-        ("15 + eager", "can be added to iteration 15: expected one of static_gmem_stride, stale_maximum, rings, "),
-        ("7 + backward", "found schedule backward with gmem advance (an advancing pointer only walks forwards)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "message"), table_of("null/ladder/iteration", "bad_descriptions"))
 def test_bad_descriptions(text: str, message: str) -> None:
-    assert message in error_line(partial(load_description, text))
+    assert message.replace("LAST", str(len(LADDER))) in error_line(partial(load_description, text))
 
 
 def test_a_ladder_with_gaps_lists_its_numbers(tmp_path: Path) -> None:
@@ -254,9 +239,8 @@ def test_a_ladder_with_gaps_lists_its_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("subject", "cuda", "text", "variant", "package", "options", "session"),
-    table_of("null/ladder/iteration", "names"),
-)  # fmt: skip
+    ("subject", "cuda", "text", "variant", "package", "options", "session"), table_of("null/ladder/iteration", "names")
+)
 def test_every_name_follows(
     subject: int | str, cuda: str, text: str, variant: str, package: str, options: str, session: str
 ) -> None:

@@ -38,10 +38,7 @@ def test_what_is_not_the_program_leaves_the_digest_alone(text: str) -> None:
     assert ptx_sha256(text) == ptx_sha256(TINY)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    table_of("null/machine_code/ptx", "changes"),
-)
+@pytest.mark.parametrize(("old", "new"), table_of("null/machine_code/ptx", "changes"))
 def test_a_change_of_the_program_changes_the_digest(old: str, new: str) -> None:
     assert old in TINY
     assert ptx_sha256(TINY.replace(old, new)) != ptx_sha256(TINY)

@@ -35,10 +35,7 @@ def page(folder: Path, *bodies: str, number: int = 8) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    table_of("null/report/reasons", "calls"),
-)
+@pytest.mark.parametrize(("call", "message"), table_of("null/report/reasons", "calls"))
 def test_what_the_data_contradict_is_named_with_its_line(
     ladder: Ladder, tmp_path: Path, call: str, message: str
 ) -> None:

@@ -37,10 +37,7 @@ def test_the_interval_covers_the_true_median_about_as_often_as_it_says() -> None
     assert 175 <= covered <= 200  # 95 % of 200 is 190
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "enough", "expected"),
-    table_of("null/results/statistics", "verdicts"),
-)
+@pytest.mark.parametrize(("low", "high", "enough", "expected"), table_of("null/results/statistics", "verdicts"))
 def test_verdicts(low: float, high: float, enough: int, expected: str) -> None:
     assert statistics.verdict(LogSummary((low + high) / 2, low, high, 24), floor=0.01, enough=enough) == expected
 

@@ -205,10 +205,7 @@ MMA = "mma.sync.aligned.{}.f32 {{%f0, %f1, %f2, %f3}}, {{%r0, %r1{}}}, {{%r2{}}}
 SMALL = Problem(batch=1, seq_len=64, n_heads=1, d_head=128)
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    table_of("null/trace/trace", "refused"),
-)
+@pytest.mark.parametrize(("words", "says"), table_of("null/trace/trace", "refused"))
 def test_a_bad_command_line_is_one_line(words: list[str], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "n_gpus", lambda: 0)
     assert says in error_line(typed.command, "trace", *words)

@@ -183,9 +183,6 @@ def test_what_all_kernels_share_is_folded_to_signatures() -> None:
     assert "// == part.cuh: What it is.\nint f(int a) { ... }" in folded(UNIT, {"part.cuh": text}, {"part.cuh"})
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    table_of("null/view/code", "folded"),
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "line"), table_of("null/view/code", "folded"))
 def test_what_fits_on_a_line_stands_on_one(text: str, line: str) -> None:
     assert compact(text) == line

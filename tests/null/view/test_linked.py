@@ -57,18 +57,12 @@ def test_a_row_has_its_line_its_text_its_label_and_the_calls_that_it_was_inlined
     assert rows[6].chain == ()  # line 0: the compiler made it up
 
 
-@pytest.mark.parametrize(
-    ("line", "opcode", "ptx", "sass"),
-    table_of("null/view/linked", "selections"),
-)
+@pytest.mark.parametrize(("line", "opcode", "ptx", "sass"), table_of("null/view/linked", "selections"))
 def test_a_line_and_an_opcode_name_ptx_and_machine_code(line: str, opcode: str, ptx: set[int], sass: set[int]) -> None:
     assert select(KERNEL, line, opcode) == (frozenset(ptx), frozenset(sass))
 
 
-@pytest.mark.parametrize(
-    ("line", "opcode", "message"),
-    table_of("null/view/linked", "refused"),
-)  # fmt: skip
+@pytest.mark.parametrize(("line", "opcode", "message"), table_of("null/view/linked", "refused"))
 def test_what_names_nothing_is_one_line(line: str, opcode: str, message: str) -> None:
     assert message in error_line(select, KERNEL, line, opcode)
 
