@@ -24,15 +24,14 @@ from flashladder.report.accuracy import render
 from flashladder.results.files import read_json
 import ptxemu
 from tests.null.check.test_check import attention
+from tests.typed import error_line
 
 
-def test_errors_are_not_measured_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_not_measured_without_a_gpu(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(SystemExit) as ended:
-        accuracy.main(["--wheels", str(tmp_path), "--out", str(tmp_path / "out.json.gz")])
-    assert ended.value.code == 2
-    assert "no GPU that torch can use" in capsys.readouterr().err
+    words = ["--wheels", str(tmp_path), "--out", str(tmp_path / "out.json.gz")]
+    assert "no GPU that torch can use" in error_line(accuracy.main, words)
     assert not list(tmp_path.iterdir())
 
 

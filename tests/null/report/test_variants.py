@@ -161,9 +161,7 @@ def test_the_script_writes_table_and_plot_the_same_each_time(
     assert written[0][f"{name}.png"].startswith(b"\x89PNG")
     assert f"{TITLES[name]}; data ".encode() in written[0][f"{name}.svg"]
     assert len(capsys.readouterr().out.splitlines()) == 8
-    with pytest.raises(SystemExit) as stopped:
-        sweep_tables.main([name, str(tmp_path / "none.json.gz")])
-    assert stopped.value.code == 2
+    assert error_line(sweep_tables.main, [name, str(tmp_path / "none.json.gz")])
 
 
 def cells(text: str, start: str) -> list[list[str]]:
