@@ -129,12 +129,13 @@ def test_a_name_that_no_file_can_have_is_told_as_it_is(tmp_path: Path) -> None:
 
 def test_the_lock_of_a_gpu_follows_no_link(tmp_path: Path) -> None:
     """The folder for temporary files is everybody's: a link to a file of ours must not be written through."""
-    victim = tmp_path / "victim"
-    victim.write_text("mine\n", encoding="ascii")
-    (tmp_path / "flashladder-GPU-1.lock").symlink_to(victim)
-    with pytest.raises(OSError, match="symbolic links"), exclusive("GPU-1", tmp_path):
-        pass
-    assert victim.read_text(encoding="ascii") == "mine\n"
+    (tmp_path / "victim").write_text("mine\n", encoding="ascii")
+    for name in ("victim", "planted"):  # a file of ours, and none
+        (tmp_path / f"flashladder-{name}.lock").symlink_to(tmp_path / name)
+        with pytest.raises(OSError, match="symbolic links"), exclusive(name, tmp_path):
+            pass
+    assert (tmp_path / "victim").read_text(encoding="ascii") == "mine\n"
+    assert not (tmp_path / "planted").exists()
 
 
 FLAGS = ("--grid", "--dry-run", "--gpus", "--retry", "--config", "--counters")

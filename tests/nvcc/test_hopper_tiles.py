@@ -75,11 +75,7 @@ def launched(
 
 @pytest.mark.parametrize(
     ("shape", "dtype", "schedule"),
-    [
-        *zip(SHAPES, DTYPES * 2, ["together"] * 4, strict=True),
-        ("ragged", "fp16", "reverse"),
-        ("ragged", "fp16", 1),
-    ],
+    [*zip(SHAPES, DTYPES * 2, ["together"] * 4, strict=True), ("ragged", "fp16", "reverse"), ("ragged", "fp16", 1)],
 )
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
 def test_numbers_are_right_and_no_hazard_is_found(step: Iteration, shape: str, dtype: str, schedule: str | int) -> None:
