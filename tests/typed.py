@@ -74,6 +74,7 @@ def error_line(call: Callable[P, object], *arguments: P.args, **options: P.kwarg
         call(*arguments, **options)
     if isinstance(caught.value, FlashladderError):
         code, line = caught.value.exit_code, str(caught.value)
+        sys.stderr.write(err.getvalue())  # what was said before
     else:
         code, line = caught.value.code, err.getvalue().removesuffix("\n")
         assert line.startswith("error: ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -137,10 +138,7 @@ def test_the_readings_are_of_these_kernels() -> None:
 def test_a_file_of_another_form_is_one_line(text: str, says: str, tmp_path: Path) -> None:
     path = tmp_path / "fastest.json"
     path.write_text(text)
-    with pytest.raises(FlashladderError, match=says) as caught:
-        load_fastest(path)
-    assert "\n" not in str(caught.value)
-    assert "invoke report writes it" in str(caught.value)
+    assert re.search(f"{says}.*invoke report writes it", error_line(load_fastest, path))
 
 
 @pytest.fixture

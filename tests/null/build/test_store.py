@@ -280,11 +280,8 @@ def test_each_source_is_compiled_once_for_all_architectures(anywhere: Lab, monke
 def test_a_failure_comes_through_ninja_as_one_line(anywhere: Lab, tool: str, script: str, told: str) -> None:
     wanted = entries(anywhere)
     anywhere.script(tool, script)
-    with pytest.raises(FlashladderError, match=told) as caught:
-        fill_all(wanted, n_jobs=1)
+    assert re.search(told, error_line(fill_all, wanted, n_jobs=1))
     assert not any(entry.is_complete for entry in wanted)
-    assert "\n" not in str(caught.value)
-    assert caught.value.exit_code == 2
 
 
 def test_a_record_that_breaks_after_it_was_checked_is_one_line(lab: Lab) -> None:

@@ -10,6 +10,7 @@ import pytest
 from flashladder.results import derive as deriving
 from flashladder.results.derive import SW_POWER_CAP, cells_of_host_time, changed_state, derive, kept, settle, unequal
 from flashladder.results.schema import Block, Group
+from tests.data_files import table_of
 from tests.null.bench_fixture import FAST, SLOW, group, result, sample
 
 THERMAL = 0x40
@@ -53,16 +54,7 @@ def test_only_where_too_few_pairs_are_left_do_power_and_late_blocks_count_again(
     assert [one.dropped for one in again] == strict, "from the samples alone, whatever was written"
 
 
-@pytest.mark.parametrize(
-    ("late", "dropped", "expected"),
-    [
-        ([], [], False),
-        ([0, 1], [], False),  # half of four
-        ([0, 1, 2], [], True),
-        ([0, 1, 2], [0, 1], False),  # one of the two that count
-        ([0, 1, 2, 3], [0, 1, 2, 3], False),  # no block counts, so nothing is known
-    ],
-)
+@pytest.mark.parametrize(("late", "dropped", "expected"), table_of("null/results/blocks", "late"))
 def test_a_cell_waited_for_the_host_in_most_blocks_that_count(
     late: Sequence[int], dropped: Sequence[int], expected: bool
 ) -> None:

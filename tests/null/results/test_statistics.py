@@ -55,15 +55,7 @@ def test_the_harmonic_mean_lies_in_its_interval() -> None:
     assert found.n == 120
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "rho"),
-    [
-        ([1.0, 2.0], [3.0, 9.0], 1.0),
-        ([1.0, 2.0, 3.0], [9.0, 4.0, 1.0], -1.0),
-        ([1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0], 0.8),
-        ([1.0, 2.0, 3.0, 1e9], [1.0, 3.0, 2.0, 4.0], 0.8),  # ranks, not values
-    ],
-)
+@pytest.mark.parametrize(("a", "b", "rho"), table_of("null/results/statistics", "correlations"))
 def test_spearmans_correlation(a: list[float], b: list[float], rho: float) -> None:
     assert statistics.spearman(a, b) == pytest.approx(rho)
 
