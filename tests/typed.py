@@ -72,11 +72,13 @@ def error_line(call: Callable[P, object], *arguments: P.args, **options: P.kwarg
     """The message of the error that a call raises, or that a program prints: one line, with exit code 2."""
     with redirect_stderr(StringIO()) as err, pytest.raises((FlashladderError, SystemExit)) as caught:
         call(*arguments, **options)
-    if isinstance(caught.value, FlashladderError):
-        code, line = caught.value.exit_code, str(caught.value)
-        sys.stderr.write(err.getvalue())  # what was said before
-    else:
-        code, line = caught.value.code, err.getvalue().removesuffix("\n")
+    error = caught.value
+    if isinstance(error, SystemExit):
+        code, line = error.code, err.getvalue().removesuffix("\n")
         assert line.startswith("error: ")
+    else:
+        assert isinstance(error, FlashladderError)
+        code, line = error.exit_code, str(error)
+        sys.stderr.write(err.getvalue())  # what was said before
     assert (code, line.count("\n")) == (2, 0)
     return line

@@ -33,8 +33,9 @@ FILL = compare.fill
 
 def wrong_kernels(section: str) -> tuple[WrongKernel, ...]:
     """The wrong kernels of a section of ``traced.yaml``."""
-    common = {"case": "-", "evidence": "numbers"}
-    return tuple(WrongKernel(name=name, story=name, **common, **one) for name, one in TABLE[section].items())
+    return tuple(
+        WrongKernel(name=name, story=name, case="-", evidence="numbers", **one) for name, one in TABLE[section].items()
+    )
 
 
 OWN, BEYOND = wrong_kernels("own"), wrong_kernels("beyond")
