@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 import importlib.util
 from io import StringIO
@@ -69,9 +69,16 @@ def printed(*words: str, code: int = 0) -> str:
 
 
 def error_line(call: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> str:
-    """The message of the error that a call raises: one line, with exit code 2."""
-    with pytest.raises(FlashladderError) as caught:
+    """The message of the error that a call raises, or that a program prints: one line, with exit code 2."""
+    with redirect_stderr(StringIO()) as err, pytest.raises((FlashladderError, SystemExit)) as caught:
         call(*arguments, **options)
-    assert caught.value.exit_code == 2
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    error = caught.value
+    if isinstance(error, SystemExit):
+        code, line = error.code, err.getvalue().removesuffix("\n")
+        assert line.startswith("error: ")
+    else:
+        assert isinstance(error, FlashladderError)
+        code, line = error.exit_code, str(error)
+        sys.stderr.write(err.getvalue())  # what was said before
+    assert (code, line.count("\n")) == (2, 0)
+    return line

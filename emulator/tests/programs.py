@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+import json
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,23 @@ Race = tuple[str, str, str]
 
 
 TEXTS = Path(__file__).parent / "texts"
-PIECES = dict(one.split("\n", 1) for one in (TEXTS / "pieces.txt").read_text(encoding="utf-8").split("// ==== ")[1:])
 
 
-def text_of(name: str) -> str:
-    """The text of a file in ``texts``, or of a section of its ``pieces.txt``."""
-    return PIECES[name] if name in PIECES else (TEXTS / name).read_text(encoding="utf-8")
+def text_of(file: str, section: str | None = None) -> str:
+    """PTX of ``texts/FILE.ptx``: all of it, or the section that follows the line ``// ==== SECTION``."""
+    text = (TEXTS / f"{file}.ptx").read_text(encoding="utf-8")
+    if section is None:
+        return text
+    return dict(each.split("\n", 1) for each in text.split("// ==== ")[1:])[section]
+
+
+def table_of(file: str, name: str) -> Any:
+    """The value of a name in ``texts/FILE.json``; most are rows of a parametrized test."""
+    return json.loads((TEXTS / f"{file}.json").read_text(encoding="utf-8"))[name]
 
 
 # Leaves the thread's index in %r0, the block's in %r60, the address of out[block, thread] in %rd0.
-OUT = "\n" + text_of("out.ptx")
+OUT = "\n" + text_of("programs", "out")
 
 
 @contextmanager
@@ -87,7 +95,7 @@ def entry(body: str, *, before: str = "", head: str = ".visible .entry k()") -> 
 # --- Hopper -----------------------------------------------------------------------------------------------------------
 
 # %t: thread, %bar: the mbarrier, %place: the thread's word of shared memory, %done: scratch.
-SETUP = "\n" + text_of("setup.ptx")
+SETUP = "\n" + text_of("programs", "setup")
 INIT = "@%first mbarrier.init.shared::cta.b64 [%bar], COUNT;\nbar.sync 0;\n"
 ARRIVE = "mbarrier.arrive.shared::cta.b64 _, [%bar];\n"
 
@@ -99,7 +107,7 @@ def wait(parity: int | str = 0, label: str = "again", barrier: str = "%bar") -> 
 
 def store(value: str) -> str:
     """out[block * threads + thread] = value."""
-    return "\n" + text_of("store.ptx").replace("VALUE", value)
+    return "\n" + text_of("programs", "store").replace("VALUE", value)
 
 
 def kernel(body: str, count: int = 1, directives: str = "") -> str:

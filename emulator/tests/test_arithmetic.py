@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 import itertools
-import json
 import math
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from tests.cases import reference_float
 from tests.cases.inputs import edge
-from tests.programs import refuses, run, text_of
+from tests.programs import refuses, run, table_of
 
 from ptxemu import arithmetic
 import ptxemu.isa  # noqa: F401 - fills the table
@@ -135,7 +134,7 @@ def test_arithmetic_of_any_numbers(name: str, kind: str, three: list[float], mod
 def test_results_to_the_last_bit(count: int) -> None:
     """What comparisons of values do not see: NaN and which one, the neighbour of a number, the sign of zero."""
     wrong = []
-    for forms, words, wanted in json.loads(text_of("bits.json")):
+    for forms, words, wanted in table_of("arithmetic", "bits"):
         raw = [np.full((1, 1, count), int(word, 16), f"u{len(word) // 2}") for word in words]
         for form in forms:
             kinds = zip(raw, ROWS[form].sources, strict=True)
@@ -226,7 +225,7 @@ def test_special_registers_of_blocks_of_three_dimensions() -> None:
         assert (found[f"%ntid.{name}"].item(), found[f"%nctaid.{name}"].item()) == (block[axis], 2)
 
 
-@pytest.mark.parametrize("told", json.loads(text_of("specials.json")), ids=["cluster", "grid", "one"])
+@pytest.mark.parametrize("told", table_of("arithmetic", "specials"), ids=["cluster", "grid", "one"])
 def test_every_special_register(told: dict[str, Any]) -> None:
     grid, block, blocks, shared, static, cluster = told["launch"]
     found = specials(grid, block, np.array(blocks), shared, static, cluster)

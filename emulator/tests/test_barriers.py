@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.programs import races_of, refuses, run, text_of
+from tests.programs import races_of, refuses, run, table_of
 
 SHARED = ".shared .align 16 .b8 tile[4096];"
 OWN = "mov.u32 %r10, tile; shl.b32 %r11, %r0, 2; add.u32 %r11, %r10, %r11; "
@@ -73,7 +72,7 @@ def test_what_threads_find_behind_a_barrier(body: str, threads: int, blocks: int
     assert (run(body, threads, blocks, declarations=SHARED) == expected).all()
 
 
-@pytest.mark.parametrize(("body", "threads", "kind", "says", "block", "lane"), json.loads(text_of("bad_barriers.json")))
+@pytest.mark.parametrize(("body", "threads", "kind", "says", "block", "lane"), table_of("barriers", "bad_barriers"))
 def test_misuse(body: str, threads: int, kind: str, says: str, block: int, lane: int | None) -> None:
     with refuses(kind, says or ".") as caught:
         run(body, threads, 4, declarations=SHARED, max_instructions=500)

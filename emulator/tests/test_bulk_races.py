@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.cases import bulk, copies, tensor_copies
 from tests.cases.harness import Case, Kernel, entry_name, launch_case, ptx_of
-from tests.programs import refuses, text_of
+from tests.programs import refuses, table_of, text_of
 
 import ptxemu
 from ptxemu.values import Array
 
-HEAD = text_of("bulk_head.ptx")
-INIT = text_of("bulk_init.ptx")
+HEAD = text_of("bulk_races", "bulk_head")
+INIT = text_of("bulk_races", "bulk_init")
 LOAD = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
 STORE = "cp.async.bulk.global.shared::cta.bulk_group"
 EXPECT = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [fb], 128;"
 # Warp 1 brings four tiles of 128 bytes into one stage; warp 0 adds them up.
-RING = text_of("bulk_ring.ptx")
-STORED = text_of("bulk_stored.ptx")
+RING = text_of("bulk_races", "bulk_ring")
+STORED = text_of("bulk_races", "bulk_stored")
 # The first block of a cluster, alone.
-SUMS = text_of("bulk_sums.ptx")
-CHANGES = json.loads(text_of("bulk_changes.json"))  # of these texts, and what is found then
+SUMS = text_of("bulk_races", "bulk_sums")
+CHANGES = table_of("bulk_races", "bulk_changes")  # of these texts, and what is found then
 
 
 def launched(text: str, threads: int = 64, blocks: int = 1, **options: Any) -> tuple[ptxemu.Hazards, Array]:
@@ -104,7 +103,7 @@ BRING = f"@one {EXPECT}\n@one {LOAD} [at], [src], 128, [fb];\n"
 AWAIT = "take: mbarrier.try_wait.parity.shared::cta.b64 ok, [fb], 0;\n@!ok bra take;\n"
 WITHIN = "bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
 ADD = f"cp.reduce.async.{WITHIN}.add.u32"
-COPIES = json.loads(text_of("copies_in_one_place.json"))
+COPIES = table_of("bulk_races", "copies_in_one_place")
 
 
 @pytest.mark.parametrize(("text", "blocks", "found"), COPIES["rows"])

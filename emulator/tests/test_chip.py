@@ -14,7 +14,7 @@ from tests.programs import text_of
 from ptxemu import PtxemuError, TensorMap, chip
 from ptxemu.chip import _SIGNATURES, Driver, Gpu, load_driver, open_gpu
 
-PTX = text_of("chip.ptx")
+PTX = text_of("chip")
 INVALID_PTX, ILLEGAL_ADDRESS = 218, 700
 
 

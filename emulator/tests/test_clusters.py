@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
-from tests.programs import INIT, kernel, launch, races, refuses, store, text_of, wait
+from tests.programs import INIT, kernel, launch, races, refuses, store, table_of, text_of, wait
 
 import ptxemu
 from ptxemu import Hazards
 
 MEET = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n"
 TX = "mbarrier::complete_tx::bytes"
-PEER = text_of("peer.ptx")
+PEER = text_of("clusters", "peer")
 SWAP = f"{PEER}{MEET}st.shared::cluster.u32 [%r3], %r5;\n{MEET}ld.shared.u32 %word, [%place];\n{store('%word')}"
 
 
@@ -61,13 +59,13 @@ mov.u32 %word, %nctaid.x;\nst.global.u32 [%at], %word;"""
     assert out.ravel().tolist() == [4, 4] + [0] * 10
 
 
-@pytest.mark.parametrize(("cluster", "blocks", "target", "match"), json.loads(text_of("no_such_cluster.json")))
+@pytest.mark.parametrize(("cluster", "blocks", "target", "match"), table_of("clusters", "no_such_cluster"))
 def test_launches_that_no_chip_takes(cluster: int, blocks: int, target: str, match: str) -> None:
     with refuses("arguments", match):
         launch(kernel("").replace("sm_90a", target), 32, blocks, cluster=cluster)
 
 
-@pytest.mark.parametrize(("body", "kind", "match"), json.loads(text_of("bad_clusters.json")))
+@pytest.mark.parametrize(("body", "kind", "match"), table_of("clusters", "bad_clusters"))
 def test_misuse_is_an_error_that_names_it(body: str, kind: str, match: str) -> None:
     with refuses(kind, match):
         launch(kernel(body.format(PEER=PEER, MEET=MEET, INIT=INIT)), 64, 2, cluster=2)
@@ -117,12 +115,12 @@ def test_a_block_that_may_exit_before_its_peer_has_read(threads: int) -> None:
 def test_any_thread_of_a_block_may_know_that_its_peer_has_read(waits: bool) -> None:
     """The second warp exits last and knows of nothing: a relaxed arrival of the first one is all that it waits for."""
     again = "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%bar], 0;\n@!%done bra again;\n"
-    body = text_of("second_warp_leaves.ptx").format(**globals(), AGAIN=again if waits else "")
+    body = text_of("clusters", "second_warp_leaves").format(**globals(), AGAIN=again if waits else "")
     assert {each[0] for each in report(body, 64)} == (set() if waits else {"exit"})
 
 
 def test_a_remote_arrival_orders_a_remote_store() -> None:
-    body = text_of("remote_arrival.ptx").format(**globals(), STORE=store("%word"))
+    body = text_of("clusters", "remote_arrival").format(**globals(), STORE=store("%word"))
     assert report(f"{body}{MEET}", 64) == []
     assert {each[0] for each in report(body, 64)} == set()  # each block waits for its peer's last access itself
     early = body.replace(MEET, "bar.sync 0;\n")
@@ -132,7 +130,7 @@ def test_a_remote_arrival_orders_a_remote_store() -> None:
 @pytest.mark.parametrize("fence", ["fence.mbarrier_init.release.cluster;", "fence.acq_rel.cluster;", ""])
 def test_a_relaxed_barrier_publishes_mbarriers_that_were_fenced(fence: str) -> None:
     relaxed = "barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;\n"
-    body = text_of("relaxed_meeting.ptx").format(**globals(), fence=fence, relaxed=relaxed)
+    body = text_of("clusters", "relaxed_meeting").format(**globals(), fence=fence, relaxed=relaxed)
     assert {each[0] for each in report(body, 64)} == (set() if fence else {"mbarrier"})
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.programs import text_of
+from tests.programs import table_of, text_of
 
 import ptxemu
 from ptxemu import command, nvcc
@@ -25,7 +25,7 @@ from ptxemu.__main__ import main
 from ptxemu.command import DTYPES, FILLS, Progress, parse_all, parser, save
 from ptxemu.text import output_file
 
-ADD = text_of("add.ptx")
+ADD = text_of("command", "add")
 ARG = ["--block", "32", "--arg"]
 WORDS = [*ARG, "out=int32:64:zeros", "--arg", "int32:64:arange", "--arg", "n=40"]
 
@@ -119,17 +119,17 @@ def test_bfloat16_is_saved_as_its_bits(tmp_path: Path) -> None:
     assert np.load(tmp_path / "b.npy").tolist() == [0, 0x3F80, 0x4000, 0x4040]
 
 
-@pytest.mark.parametrize(("words", "says"), json.loads(text_of("bad_words.json")))
+@pytest.mark.parametrize(("words", "says"), table_of("command", "bad_words"))
 def test_bad_input_could_not_run(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["add.ptx", *words.replace("WORDS", " ".join(WORDS)).split()]) == 2
     assert says in one_line(capsys)
     assert [path.name for path in Path().iterdir()] == ["add.ptx"]
 
 
-@pytest.mark.parametrize(("words", "code", "says"), json.loads(text_of("runs.json")))
+@pytest.mark.parametrize(("words", "code", "says"), table_of("command", "runs"))
 def test_what_a_run_tells(words: str, code: int, says: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("screen.ptx", "peers.ptx"):
-        Path(name).write_text(text_of(name))
+    Path("screen.ptx").write_text(text_of("screen"))
+    Path("peers.ptx").write_text(text_of("command", "peers"))
     assert main(words.split()) == code
     told = "".join(capsys.readouterr())
     assert [each for each in says if not re.search(each, told)] == [], told
@@ -194,7 +194,7 @@ def test_json_holds_infinities_and_whole_numbers(capsys: pytest.CaptureFixture[s
     assert (facts["hazards"], facts["hazards_dropped"]) == ([], 0)
 
 
-REVERSED = text_of("reversed.ptx")
+REVERSED = text_of("programs", "reversed")
 NO_FILE = ["no.ptx"]
 RACE = REVERSED.replace("    bar.sync 0;\n", "", 1)
 RACING = ["race.ptx", "--block", "64", "--arg", "int32:64:zeros", "--hazards"]
@@ -215,7 +215,7 @@ def test_hazards_beyond_the_limit_are_counted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "Hazards", lambda: ptxemu.Hazards(limit=3))
-    Path("screen.ptx").write_text(text_of("screen.ptx"))
+    Path("screen.ptx").write_text(text_of("screen"))
     words = "screen.ptx --kernel races --block 64 --arg int32:1:zeros --hazards --json"
     assert main(words.split()) == 1
     facts = json.loads(capsys.readouterr().out)
@@ -229,7 +229,7 @@ def test_several_entries_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["two.ptx", *WORDS, "--kernel", "su"]) == 0
 
 
-@pytest.mark.parametrize(("name", "says"), json.loads(text_of("bad_files.json")))
+@pytest.mark.parametrize(("name", "says"), table_of("command", "bad_files"))
 def test_a_file_that_cannot_be_read(name: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in ("folder.ptx", "folder.cu"):
         Path(folder).mkdir()

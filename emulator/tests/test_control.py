@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-import json
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.programs import HEADER, OUT, REGISTERS, program, refuses, run, text_of
+from tests.programs import HEADER, OUT, REGISTERS, program, refuses, run, table_of, text_of
 
 from ptxemu import EmulationError, Instruction, Machine, Observer, load
 from ptxemu.isa import calls
@@ -148,7 +147,7 @@ def test_registers_die_where_nothing_reads_them() -> None:
     assert load(HEADER + ".visible .entry k()\n{\n}\n").kernel().launch(2, 32).instructions == 0
 
 
-@pytest.mark.parametrize(("body", "what"), json.loads(text_of("bad_operands.json")))
+@pytest.mark.parametrize(("body", "what"), table_of("control", "bad_operands"))
 def test_operands_that_do_not_fit_are_named(body: str, what: str) -> None:
     with refuses("syntax", what) as caught:
         run(body)
@@ -166,7 +165,7 @@ def test_instructions_take_as_many_operands_as_the_isa_says() -> None:
             return f"operands of {opcode}" in str(error)
         return False
 
-    for opcode, least, most in json.loads(text_of("operand_counts.json")):
+    for opcode, least, most in table_of("control", "operand_counts"):
         tried = range(max(0, least - 1), most + 2)
         assert [n for n in tried if not refused(opcode, n)] == [*range(least, most + 1)], opcode
 
@@ -174,11 +173,11 @@ def test_instructions_take_as_many_operands_as_the_isa_says() -> None:
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 # twice(x) = 2 x, but 100 for x > 20: an early return in some lanes.
-TWICE = text_of("twice.ptx")
+TWICE = text_of("control", "twice")
 CALL = """{{ .param .b32 given; .param .b32 back; st.param.b32 [given+0], {argument};
 {call} (back), {function}, (given); ld.param.b32 {result}, [back+0]; }}"""
 STORE = "st.global.u32 [%rd0], %r2;"
-FUNCTIONS = text_of("functions.ptx")
+FUNCTIONS = text_of("control", "functions")
 # The predicates are those of a function, too; a parameter of the kernel by a computed address.
 BOTH = "setp.lt.u32 %p1, %r0, 15; mov.pred %p0, %p1; mov.pred %p2, %p1; mov.u64 %rd5, out; ld.param.u32 %r4, [%rd5];"
 BOTH += "ld.param.u32 %r5, [out]; sub.u32 %r4, %r4, %r5; selp.u32 %r5, 1000, 0, %p1; add.u32 %r4, %r4, %r5;"
@@ -217,7 +216,7 @@ def test_functions_are_copied_into_their_callers(body: str, module: str, expecte
     assert (run(body, module=module) == expected).all()
 
 
-@pytest.mark.parametrize(("name", "module", "body", "expected"), json.loads(text_of("calls.json")))
+@pytest.mark.parametrize(("name", "module", "body", "expected"), table_of("control", "calls"))
 def test_what_calls_hand_over(name: str, module: str, body: str, expected: list[int] | str) -> None:
     if isinstance(expected, str):
         with refuses("trap", expected):
@@ -257,7 +256,7 @@ def test_a_function_s_shared_memory_exists_once() -> None:
 
 @pytest.mark.parametrize("function", ["forever", "ping", "vprintf"])
 def test_what_cannot_be_copied_is_an_error_once_it_is_executed(function: str) -> None:
-    module = text_of("endless.ptx")
+    module = text_of("control", "endless")
     body = f"mov.u32 %r2, 3; setp.gt.u32 %p1, %r0, LIMIT; @!%p1 bra past; {calling(function)} past: {STORE}"
     assert (run(body.replace("LIMIT", "100"), module=module) == 3).all()
     with refuses("unsupported", f"call of {function} is not supported, thread 4 .*does not call itself"):

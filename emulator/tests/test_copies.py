@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
-from tests.programs import refuses, run, text_of
+from tests.programs import refuses, run, table_of
 
 from ptxemu import Access, Observer, Step
 from ptxemu.machine.observer import Copy
@@ -140,7 +139,7 @@ def test_each_lane_has_a_size_of_its_own_and_reads_no_byte_more() -> None:
 LANE_9 = "setp.eq.u32 %p1, %r0, 9; mov.u32 %r6, 16;"
 
 
-@pytest.mark.parametrize(("change", "kind"), json.loads(text_of("bad_copy_lanes.json")))
+@pytest.mark.parametrize(("change", "kind"), table_of("copies", "bad_copy_lanes"))
 def test_bad_addresses_fail_at_the_issue_and_name_the_lane(change: str, kind: str) -> None:
     copy = "cp.async.cg.shared.global [%r2], [%rd3], 16, %r6;"
     with refuses(kind) as caught:

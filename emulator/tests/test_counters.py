@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 from tests.events import LANE, Stream, u64
-from tests.programs import run, text_of
+from tests.programs import run, table_of, text_of
 
 import ptxemu
 from ptxemu import Counters, TensorMap
@@ -205,7 +205,7 @@ def test_slices_and_launches_add_up() -> None:
 
 
 def test_a_program() -> None:
-    body = text_of("counted.ptx")
+    body = text_of("counters")
     counters = Counters()
     run(body, 64, 2, declarations=".shared .align 16 .b8 tile[4096];", observers=counters)
     assert counters.traffic("shared", "st").wavefronts == 2 * 8  # eight lanes of one warp on one bank
@@ -217,13 +217,13 @@ def test_a_program() -> None:
 
 def test_conflicts_by_source_line() -> None:
     """All figures in their order; a line of a wrapper is left out unless it is alone."""
-    counters, texts = Counters(), text_of("conflicts.txt").split("\n\n")
-    kernel = ptxemu.load(text_of("screen.ptx")).kernel("conflicts")
+    counters, expected = Counters(), table_of("counters", "conflicts")
+    kernel = ptxemu.load(text_of("screen")).kernel("conflicts")
     kernel.launch(2, 64, [np.zeros(64, np.uint32)], observers=counters)
     wrappers = ("kernels/wrap.h",)
     page = ptxemu.render_counters(counters, wrappers=wrappers, folder="kernels/")
-    assert page.rpartition("\n\n")[2] == texts[0]
-    assert json.dumps(counters.facts(wrappers)) == texts[1].strip()
+    assert page.rpartition("\n\n")[2] == "\n".join(expected["page"])
+    assert json.dumps(counters.facts(wrappers)) == json.dumps(expected["facts"])
     stream = Stream(five := Counters())
     for line in range(5):
         stream.access("ld", stream.tid * np.uint64(128), line)
@@ -233,7 +233,7 @@ def test_conflicts_by_source_line() -> None:
 
 # --- bulk copies ------------------------------------------------------------------------------------------------------
 
-HEAD = text_of("copy_head.ptx")
+HEAD = text_of("programs", "copy_head")
 AWAIT = "\nagain: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;\n@!ok bra again;\n"
 
 
@@ -245,7 +245,7 @@ def bulk(text: str, box: tuple[int, int] = (64, 16)) -> Counters:
     return counters
 
 
-@pytest.mark.parametrize(("corner", "box", "sectors_of_one"), json.loads(text_of("boxes.json")))
+@pytest.mark.parametrize(("corner", "box", "sectors_of_one"), table_of("counters", "boxes"))
 def test_a_box_is_one_request_and_the_sectors_that_it_has(
     corner: str, box: tuple[int, int], sectors_of_one: int
 ) -> None:

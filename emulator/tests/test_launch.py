@@ -6,7 +6,6 @@ import ast
 from contextlib import nullcontext
 import ctypes
 import importlib
-import json
 from pathlib import Path
 import struct
 import tracemalloc
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.programs import HEADER, OUT, REGISTERS, program, refuses, run, text_of
+from tests.programs import HEADER, OUT, REGISTERS, program, refuses, run, table_of
 
 import ptxemu
 from ptxemu import Counters, EmulationError, Hazards, PtxemuError, TensorMap, load
@@ -309,7 +308,7 @@ def test_options_that_no_launch_takes(options: dict[str, Any], says: str) -> Non
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("target", "kib"), json.loads(text_of("shared_kib.json")))
+@pytest.mark.parametrize(("target", "kib"), table_of("launch", "shared_kib"))
 def test_a_block_gets_no_more_shared_memory_than_the_files_target_has(target: str, kib: int) -> None:
     text = f".version 8.0\n.target {target}\n.address_size 64\n.shared .align 16 .b8 s[1024];\n"
     kernel = load(text + ".visible .entry k() { .reg .b32 %r1; mov.u32 %r1, s; ret; }\n", path="k.ptx").kernel()
@@ -320,7 +319,7 @@ def test_a_block_gets_no_more_shared_memory_than_the_files_target_has(target: st
 
 def test_what_each_opcode_needs() -> None:
     targets = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a")
-    for opcode, enough, needed in json.loads(text_of("since.json")):
+    for opcode, enough, needed in table_of("launch", "since"):
         wanted = [None if target in enough else needed for target in targets]
         assert [lacks(target, opcode) for target in targets] == wanted, opcode
         assert lacks("sm_90a, debug", opcode) is lacks("hopper", opcode) is None
@@ -344,7 +343,7 @@ def test_targets() -> None:
             load(f"{module}.visible .entry k() {{ {text}\n{text} ret; }}\n").kernel()
 
 
-@pytest.mark.parametrize(("directives", "block", "cluster", "says"), json.loads(text_of("directives.json")))
+@pytest.mark.parametrize(("directives", "block", "cluster", "says"), table_of("launch", "directives"))
 def test_directives_bound_a_launch(directives: str, block: Any, cluster: int | None, says: str | None) -> None:
     text = HEADER.replace("sm_80", "sm_90") + f".visible .entry k() {directives} {{ ret; }}\n"
     with refuses("arguments", says) if says else nullcontext():

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-import json
 import random
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.programs import ARRIVE, INIT, kernel, launch, races, refuses, store, text_of, wait
+from tests.programs import ARRIVE, INIT, kernel, launch, races, refuses, store, table_of, text_of, wait
 
 import ptxemu
 
 SECOND = "setp.ge.u32 %p0, %t, 32;\n"
-PRODUCER = text_of("producer.ptx").format(**globals())
+PRODUCER = text_of("mbarriers", "producer").format(**globals())
 EXPECT = "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%bar]"
 COMPLETE = EXPECT.replace("expect", "complete")
 STALE = "mov.b64 %state, 0;\nmbarrier.test_wait.shared::cta.b64 %done, [%bar], %state;"
@@ -30,7 +29,7 @@ def test_a_consumer_waits_for_the_warp_that_comes_later_in_the_text(schedule: st
 
 
 def test_a_schedule_shows_a_race() -> None:
-    body = text_of("two_stores.ptx").format(**globals())
+    body = text_of("mbarriers", "two_stores").format(**globals())
     results = [int(launch(kernel(body), schedule=schedule)[0][0, 0]) for schedule in ("together", "reverse", 0, 1, 2)]
     assert results[:2] == [2, 1]  # the last warp's store comes first
     assert set(results[2:]) == {1, 2}
@@ -38,13 +37,13 @@ def test_a_schedule_shows_a_race() -> None:
 
 @pytest.mark.parametrize(
     ("body", "count", "options", "expected"),
-    [pytest.param(*row, id=what) for what, *row in json.loads(text_of("mbarriers.json"))],
+    [pytest.param(*row, id=what) for what, *row in table_of("mbarriers", "mbarriers")],
 )
 def test_programs(body: str, count: int, options: dict[str, Any], expected: list[Any]) -> None:
     assert (launch(kernel(body.format(**globals()), count), **options)[0] == expected).all()
 
 
-@pytest.mark.parametrize(("body", "options", "kind", "match"), json.loads(text_of("bad_mbarriers.json")))
+@pytest.mark.parametrize(("body", "options", "kind", "match"), table_of("mbarriers", "bad_mbarriers"))
 def test_misuse_is_an_error_that_names_it(body: str, options: dict[str, Any], kind: str, match: str) -> None:
     own = {"count": 1, "directives": ""}
     text = kernel(body.format(**globals()), **{name: options.get(name, value) for name, value in own.items()})
@@ -84,7 +83,7 @@ def test_what_an_arrival_and_a_wait_order(changes: list[tuple[str, str]], found:
 
 
 def test_an_elected_arrival_needs_the_warp_to_have_met() -> None:
-    body = text_of("elected_arrival.ptx").format(**globals())
+    body = text_of("mbarriers", "elected_arrival").format(**globals())
     assert races(kernel(body)) == []
     without = kernel(body).replace("bar.warp.sync -1;", "")
     assert races(without) == RACE
@@ -191,7 +190,7 @@ def test_random_operations(seed: int) -> None:
 # --- setmaxnreg, elect, deadlocks ---
 
 BOUND = ".maxntid 384, 1, 1"
-ROLES = text_of("roles.ptx")
+ROLES = text_of("mbarriers", "roles")
 GIVES = f"""{INIT}setp.lt.u32 %p0, %t, 128;\n@%p0 bra giver;\nsetmaxnreg.inc.sync.aligned.u32 240;\n{ARRIVE}ret;
 giver: setmaxnreg.dec.sync.aligned.u32 24;\n{WAIT}"""  # who gives waits for those who take
 
@@ -205,7 +204,7 @@ def test_registers_move_from_one_warpgroup_to_the_others(schedule: str | int) ->
     launch(kernel(GIVES, 256, BOUND), 384, schedule=schedule)
 
 
-@pytest.mark.parametrize(("old", "new", "kind", "match"), json.loads(text_of("bad_setmaxnreg.json")))
+@pytest.mark.parametrize(("old", "new", "kind", "match"), table_of("mbarriers", "bad_setmaxnreg"))
 def test_misuse_of_setmaxnreg(old: str, new: str, kind: str, match: str) -> None:
     assert old in ROLES
     with refuses(kind, match):
@@ -225,7 +224,7 @@ def test_a_warp_that_leaves_its_warpgroup_alone() -> None:
 
 
 def test_one_lane_is_elected() -> None:
-    body = text_of("elected.ptx").format(**globals())
+    body = text_of("mbarriers", "elected").format(**globals())
     assert np.flatnonzero(launch(kernel(body), 32)[0]).tolist() == [8]
     assert np.flatnonzero(launch(kernel(body), 32, schedule="reverse")[0]).tolist() == [31]
     with refuses("divergent-warp", "does not name the executing lane"):
@@ -233,7 +232,7 @@ def test_one_lane_is_elected() -> None:
 
 
 def test_a_deadlock_names_everybody_who_waits() -> None:
-    body = text_of("everybody_waits.ptx").format(
+    body = text_of("mbarriers", "everybody_waits").format(
         **globals(), ONE=wait(0, "one"), TWO=wait(1, "two"), THREE=wait(0, "three")
     )
     with refuses("deadlock") as caught:
@@ -254,7 +253,7 @@ def test_a_deadlock_names_everybody_who_waits() -> None:
 
 
 def test_a_deadlock_of_a_cluster_names_the_block_that_is_missing() -> None:
-    body = text_of("missing_block.ptx")
+    body = text_of("mbarriers", "missing_block")
     with refuses("deadlock", r"threads that have not arrived: 32 of block \(1, 0, 0\);") as caught:
         launch(kernel(body), 64, 4, cluster=2)
     for part in ("bar.sync 1, 96", "exited: 64;", "other blocks that stand still: 2"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-import json
 import mmap
 from typing import Any
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 from tests.cases.reference_float import flush
-from tests.programs import HEADER, program, refuses, run, text_of
+from tests.programs import HEADER, program, refuses, run, table_of, text_of
 
 import ptxemu
 from ptxemu import Access, Observer, Step
@@ -177,7 +176,7 @@ def test_any_sequence_of_accesses_is_that_of_the_model(seed: int) -> None:
 
 CELLS = 10
 # Each case of tests.cases has an address of its own; here many lanes share one.
-ATOMICS = json.loads(text_of("atomics.json"))
+ATOMICS = table_of("memory", "atomics")
 # Sums that depend on their order, subnormal numbers among them; cells begin as such, too.
 WORDS = {
     "add.f32": [0x3F800000, 0x4B800000, 0xBF800001, 0x3DCCCCCD, 0x200000, 0x80200000, 0x800000, 0x80C00000, 1 << 31]
@@ -219,7 +218,7 @@ def rule_of(operation: str, space: str) -> Callable[[int, int, int], int]:
     }[name]
 
 
-ATOMIC = text_of("atomics.ptx")
+ATOMIC = text_of("memory", "atomics")
 
 
 @pytest.mark.parametrize("operation", ATOMICS)
@@ -323,7 +322,7 @@ def test_a_large_array_is_worked_in_and_a_sparse_one_stays_sparse() -> None:
 
 def test_a_program_that_uses_every_space() -> None:
     """Constants, initialised variables with addresses, local memory at an index of the thread, shared memory."""
-    body = text_of("every_space.ptx")
+    body = text_of("memory", "every_space")
     module = """.const .align 4 .u32 table[16] = {0,10,20,30,40,50,60,70,80,90,100,110,120,130,140,150};
     .global .align 4 .u32 seven = 7;"""
     found = run(body, 64, 2, declarations=".shared .align 4 .b8 mail[256];", module=module)
@@ -346,7 +345,7 @@ def test_a_program_that_uses_every_space() -> None:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("body", "kind", "says"), json.loads(text_of("bad_addresses.json")))
+@pytest.mark.parametrize(("body", "kind", "says"), table_of("memory", "bad_addresses"))
 def test_addresses_that_may_not_be(body: str, kind: str, says: str) -> None:
     declarations = ".shared .align 16 .b8 tile[256]; .local .align 8 .b8 own[16];"
     with refuses(kind, says):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
-from tests.programs import OUT, program, text_of
+from tests.programs import OUT, program, table_of, text_of
 
 import ptxemu
 
-REVERSED = text_of("reversed.ptx")
-WAITING = text_of("waiting.ptx")  # thread 0 arrives at an mbarrier of one thread; all wait for it
+REVERSED = text_of("programs", "reversed")
+WAITING = text_of("mutation")  # thread 0 arrives at an mbarrier of one thread; all wait for it
 
 
 def told(kernel: ptxemu.Kernel) -> str:
@@ -58,7 +56,7 @@ def test_a_reduction_that_is_removed_gives_each_thread_its_own_answer() -> None:
     assert found == [32 * [127] + late, 5 * [100] + 27 * [101] + late, 5 * [27] + 27 * [127] + late]
 
 
-@pytest.mark.parametrize(("opcode", "removed"), json.loads(text_of("synchronisation.json")))
+@pytest.mark.parametrize(("opcode", "removed"), table_of("mutation", "synchronisation"))
 def test_what_counts_as_synchronisation(opcode: str, removed: bool) -> None:
     from ptxemu.mutation import is_synchronisation
 

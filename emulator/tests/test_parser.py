@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-import json
 from pathlib import Path
 import struct
 
 from hypothesis import given, settings
 import hypothesis.strategies as st
 import pytest
-from tests.programs import HEADER, entry, refuses, text_of
+from tests.programs import HEADER, entry, refuses, table_of
 
 from ptxemu.errors import EmulationError
 from ptxemu.syntax.parser import parse
@@ -43,7 +42,7 @@ def double(value: float) -> Immediate:
     return Immediate(struct.unpack("<Q", struct.pack("<d", value))[0], "f64")
 
 
-@pytest.mark.parametrize(("text", "operand"), json.loads(text_of("operands.json")))
+@pytest.mark.parametrize(("text", "operand"), table_of("parser", "operands"))
 def test_operand(text: str, operand: str) -> None:
     (instruction,) = function(f"op.x c, {text}, {text};", before=".global .u32 data[4];\n").body
     assert isinstance(instruction, Instruction)
@@ -129,7 +128,7 @@ def plus(offset: int) -> Address:
     return Address(Symbol("x"), offset, brackets=False)
 
 
-@pytest.mark.parametrize(("text", "parts"), json.loads(text_of("modules.json")))
+@pytest.mark.parametrize(("text", "parts"), table_of("parser", "modules"))
 def test_what_a_module_declares(text: str, parts: list[str]) -> None:
     module = repr(parse(HEADER + text))
     assert [part for part in parts if part not in module] == []
@@ -244,7 +243,7 @@ def test_source_lines_and_chains_of_inlined_calls() -> None:
 # --- errors ---
 
 
-REFUSED = json.loads(text_of("refused.json"))
+REFUSED = table_of("parser", "refused")
 WHOLE: dict[str, Callable[[str], str]] = {"body": entry, "module": lambda text: HEADER + text, "file": str}
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 import copy
 from dataclasses import dataclass, field
-import json
 import re
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.events import LANE, Stream, other, own, u64
-from tests.programs import kernel, launch, races_of, run, text_of
+from tests.programs import kernel, launch, races_of, run, table_of, text_of
 
 from ptxemu import Hazards, Instruction, render_hazards
 from ptxemu.observe.hazards import KINDS
@@ -287,14 +286,14 @@ TAKE = "xor.b32 %r3, %r0, {}; shl.b32 %r3, %r3, 2; add.u32 %r3, %r1, %r3; ld.sha
 TAKE += "st.global.u32 [%rd0], %r4;"
 
 
-@pytest.mark.parametrize(("between", "distance", "races"), json.loads(text_of("synchronised.json")))
+@pytest.mark.parametrize(("between", "distance", "races"), table_of("races", "synchronised"))
 def test_programs(between: str, distance: int, races: list[str]) -> None:
     body = "\n".join([PUT, between, TAKE.format(distance)])
     assert (run(body, 64, 3, declarations=TILE) == np.arange(64) ^ distance).all()  # right numbers in any case
     assert races_of(body, 64, 3, declarations=TILE) == races
 
 
-@pytest.mark.parametrize(("guard", "kinds"), json.loads(text_of("one_element.json")))
+@pytest.mark.parametrize(("guard", "kinds"), table_of("races", "one_element"))
 def test_lanes_and_warps_that_write_one_element_are_told_apart(guard: str, kinds: list[str]) -> None:
     hazards = Hazards()
     run(f"{guard} @%p1 st.shared.u32 [tile], %r0;", 64, declarations=TILE, observers=hazards)
@@ -333,7 +332,7 @@ def test_blocks_of_other_slices_are_concurrent_too_but_not_other_launches() -> N
         later.access("ld", own(stream), 2, space="global")
         blocks = [(report.first_block, report.block) for report in hazards.reports]
         assert blocks == ([((0, 0, 0), (1, 0, 0))] if again else [])
-    launch(kernel(text_of("bulk_slices.ptx")), 64, 2, observers=(hazards := Hazards()), memory_budget=1)
+    launch(kernel(text_of("races")), 64, 2, observers=(hazards := Hazards()), memory_budget=1)
     found = {(each.kind, each.first_block, each.block) for each in hazards.reports}
     assert found == {("WAW", (0, 0, 0), (1, 0, 0)), ("in-flight write", (1, 0, 0), (1, 0, 0))}
 
@@ -387,14 +386,14 @@ def test_words_pages_and_readers_of_several_blocks() -> None:
     assert (race.first_thread, race.second_thread, race.count) == (60, 0, 64)
 
 
-@pytest.mark.parametrize(("before", "after", "races"), json.loads(text_of("strong.json")))
+@pytest.mark.parametrize(("before", "after", "races"), table_of("races", "strong"))
 def test_strong_accesses_race_with_weak_ones_only(before: str, after: str, races: list[str]) -> None:
     body = f"""mov.u64 %rd3, word; setp.eq.u32 %p2, %r60, 1; setp.ne.u32 %p3, %r0, 0;
     @%p3 bra done; @%p2 bra two; {before} bra done; two: {after} done:"""
     assert races_of(body, 32, 2, module=".global .align 4 .u32 word;") == races
 
 
-@pytest.mark.parametrize("row", json.loads(text_of("race_reports.json")), ids=lambda row: row["why"])
+@pytest.mark.parametrize("row", table_of("races", "race_reports"), ids=lambda row: row["why"])
 def test_what_reports_say(row: dict[str, Any]) -> None:
     """Of all reports the kind, the opcodes, the first block and thread, the second ones, the count, the place."""
     options = dict(row["options"])

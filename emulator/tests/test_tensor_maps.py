@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-import json
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
-from tests.programs import refuses, text_of
+from tests.programs import refuses, table_of, text_of
 
 import ptxemu
 from ptxemu import TensorMap
@@ -101,9 +100,9 @@ def test_a_map_is_read_back_from_its_bytes(given_map: TensorMap, address: int) -
 
 # --- copies that use them ---------------------------------------------------------------------------------------------
 
-HEAD = text_of("copy_head.ptx") + "@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], 2048;\n"
+HEAD = text_of("programs", "copy_head") + "@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], 2048;\n"
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-TAIL = text_of("map_wait.ptx")
+TAIL = text_of("tensor_maps", "map_wait")
 
 
 def launch(text: str, *arguments: Any) -> None:
@@ -111,7 +110,7 @@ def launch(text: str, *arguments: Any) -> None:
     ptxemu.load(HEAD + text + TAIL, path="k.ptx").kernel().launch((2,), (64,), arguments or (given_map, tensor()))
 
 
-@pytest.mark.parametrize("row", json.loads(text_of("bad_copies.json")))
+@pytest.mark.parametrize("row", table_of("tensor_maps", "bad_copies"))
 def test_a_copy_that_may_not_be(row: list[Any]) -> None:
     text, kind, message, changes = (*row, {})[:4]
     with refuses(kind, message) as caught:
@@ -169,11 +168,11 @@ def test_a_map_may_be_a_member_of_a_structure_or_lie_in_global_memory() -> None:
     launch("prefetch.param.tensormap [m];\n" + LOAD_BOX)
     text = HEAD.replace("m[128]", "m[256]") + f"@one {LOAD} [at], [map+128, {{0, 0}}], [mb];" + TAIL
     ptxemu.load(text).kernel().launch(1, 64, ((np.int32(5), TensorMap(tensor(), **GOOD)), tensor()))
-    text = text_of("map_words.ptx")
+    text = text_of("tensor_maps", "map_words")
     launch(f"{text}@one {LOAD} [at], [out, {{0, 0}}], [mb];", TensorMap(tensor(), **GOOD), np.zeros(256, np.uint8))
 
 
-TWO = text_of("map_two.ptx")
+TWO = text_of("tensor_maps", "map_two")
 
 
 def test_threads_of_one_instruction_name_different_maps() -> None:
@@ -191,7 +190,7 @@ def test_a_box_partly_outside_beside_a_whole_one(opcode: str, old: int) -> None:
     given = TensorMap(array, "u32", (58, 62), (256,), (32, 16))
     tail = ".add.tile.bulk_group" if old else ".tile.bulk_group"
     store = f"{opcode}.bulk.tensor.2d.global.shared::cta{tail} [map, {{word, place}}], [at];"
-    text = HEAD + text_of("boxes_stored.ptx").replace("STORE", store) + "ret;\n}\n"
+    text = HEAD + text_of("tensor_maps", "boxes_stored").replace("STORE", store) + "ret;\n}\n"
     ptxemu.load(text.replace("SKIPPED", "7")).kernel().launch(2, 64, (given, array))  # outside, as what is below
     wanted = np.full((64, 64), old)
     wanted[:16, :32] += 1
@@ -203,8 +202,8 @@ def test_a_box_partly_outside_beside_a_whole_one(opcode: str, old: int) -> None:
 
 # --- maps that a program makes ----------------------------------------------------------------------------------------
 
-BUILD = text_of("map_build.ptx")
-SHOW = text_of("show_box.ptx")
+BUILD = text_of("tensor_maps", "map_build")
+SHOW = text_of("tensor_maps", "show_box")
 
 
 def built(text: str = BUILD) -> Array:
@@ -223,7 +222,7 @@ def test_a_map_that_the_program_makes() -> None:
     assert built().tolist() == np.concatenate(wanted).tolist()
 
 
-@pytest.mark.parametrize(("old", "new", "message"), json.loads(text_of("bad_maps.json")))
+@pytest.mark.parametrize(("old", "new", "message"), table_of("tensor_maps", "bad_maps"))
 def test_a_map_that_a_program_makes_wrong(old: str, new: str, message: str) -> None:
     assert old in BUILD
     with pytest.raises(ptxemu.EmulationError, match=message):

@@ -5,18 +5,16 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
-from tests.programs import HEADER, OUT, program, refuses, run, text_of
+from tests.programs import HEADER, OUT, program, refuses, run, table_of, text_of
 
 from ptxemu import EmulationError, load
 from ptxemu.machine.compiled import Operation
 from ptxemu.run.undefined import Undefined
 from ptxemu.values import Array, BoolArray
 
-UNDEFINED = text_of("absent_lanes.ptx")
+UNDEFINED = text_of("undefined", "absent_lanes")
 STORE = "st.global.u32 [%rd0], %r3;"
 DONE = "\nDONE:\n"
 SHARED = ".shared .align 16 .b8 tile[256];"
@@ -47,12 +45,12 @@ def test_a_sum_over_eight_lanes_is_what_the_hardware_gives() -> None:
         values(f"mov.u32 %r3, %r0; {body} {STORE}")
 
 
-@pytest.mark.parametrize(("body", "expected"), json.loads(text_of("harmless.json")))
+@pytest.mark.parametrize(("body", "expected"), table_of("undefined", "harmless"))
 def test_a_value_that_nobody_needs_is_harmless(body: str, expected: list[int]) -> None:
     assert values(body) == expected
 
 
-@pytest.mark.parametrize(("body", "says", "thread"), json.loads(text_of("undefined.json")))
+@pytest.mark.parametrize(("body", "says", "thread"), table_of("undefined", "undefined"))
 def test_a_value_that_matters_is_refused(body: str, says: str, thread: int) -> None:
     error = refused(body, f"an undefined value {says}, thread {thread} ", declarations=SHARED + LOCAL)
     assert (error.lane, error.block) == (thread, (0, 0, 0))
@@ -97,7 +95,7 @@ def test_marks_are_followed_only_while_somebody_holds_one(monkeypatch: pytest.Mo
 
 
 def test_other_blocks_and_warps_are_told_apart() -> None:
-    body = text_of("undefined_blocks.ptx").format(**globals())
+    body = text_of("undefined", "undefined_blocks").format(**globals())
     with refuses("undefined", r"thread 36 \(warp 1, lane 4\), block \(2, 0, 0\)"):
         run(body, 64, 4)
 
@@ -114,7 +112,7 @@ def test_the_strict_launch_stops_at_the_shuffle() -> None:
 
 
 def test_a_function_takes_and_returns_an_undefined_value() -> None:
-    text = HEADER + text_of("undefined_function.ptx")
+    text = HEADER + text_of("undefined", "undefined_function")
     out = np.zeros(8, np.uint32)
     load(text.replace("STORED", "%r3"), path="k.ptx").kernel().launch((1,), (8,), (out,))
     assert out.tolist() == [8, 10, 12, 14, 0, 0, 0, 0]

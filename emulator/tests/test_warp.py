@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
-from tests.programs import program, races_of, refuses, run, text_of
+from tests.programs import program, races_of, refuses, run, table_of, text_of
 
 from ptxemu.isa import matrix
 from ptxemu.isa.warp import route
@@ -22,7 +20,7 @@ def lanes(body: str, threads: int = 32) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(("body", "expected"), json.loads(text_of("who_takes_part.json")))
+@pytest.mark.parametrize(("body", "expected"), table_of("warp", "who_takes_part"))
 def test_who_takes_part(body: str, expected: list[int]) -> None:
     assert lanes(body) == expected
 
@@ -46,7 +44,7 @@ MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 TILE = ".shared .align 16 .b8 tile[2048];"
 
 
-@pytest.mark.parametrize(("body", "says", "lane"), json.loads(text_of("missing_lanes.json")))
+@pytest.mark.parametrize(("body", "says", "lane"), table_of("warp", "missing_lanes"))
 def test_lanes_that_are_missing_are_named(body: str, says: str | None, lane: int) -> None:
     with refuses("divergent-warp" if says else "undefined", says or "is stored") as caught:
         run(f"mov.u32 %r1, 0; {body}\nDONE:", 64, declarations=TILE)
@@ -76,7 +74,7 @@ def test_ldmatrix_names_the_lane_with_a_bad_row(row: int, kind: str) -> None:
     assert (caught.value.lane, caught.value.address) == (43, row)
 
 
-PRODUCT = text_of("products.ptx")
+PRODUCT = text_of("warp")
 
 
 def registers(values: Array, columns: bool = False) -> Array:

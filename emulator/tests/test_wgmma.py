@@ -7,12 +7,11 @@ registers is all ones.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.programs import refuses, text_of
+from tests.programs import refuses, table_of, text_of
 
 import ptxemu
 from ptxemu import Counters, EmulationError, Hazards, Instruction, Kernel
@@ -33,7 +32,7 @@ SS = f"{MMA} {D}, %rd10, %rd11, %p0, 1, 1, 0, 0;"
 RS = f"{MMA} {D}, {A}, %rd11, %p0, 1, 1, 0;"
 OTHER = f"{MMA} {E}, %rd10, %rd11, %p0, 1, 1, 0, 0;"
 STORE = "st.global.v4.f32 [%rd0], {%f0, %f1, %f2, %f3};"
-HEAD = text_of("wgmma_head.ptx")
+HEAD = text_of("wgmma")
 
 
 def kernel(*body: str, memory: int = 4096, head: str = HEAD) -> Kernel:
@@ -193,9 +192,8 @@ def test_integer_sums_wrap_or_are_clamped(clamp: str, start: int, a: int, wanted
 
 
 def table(name: str) -> list[tuple[Any, ...]]:
-    """Rows of ``wgmma.json``: a body, in which constants of this module go by their names, and what is found."""
-    rows = json.loads(text_of("wgmma.json"))[name]
-    return [(tuple(globals().get(part, part) for part in body), *rest) for body, *rest in rows]
+    """Rows of ``texts/wgmma.json``: a body, in which constants of this module go by their names, and what is found."""
+    return [(tuple(globals().get(part, part) for part in body), *rest) for body, *rest in table_of("wgmma", name)]
 
 
 @pytest.mark.parametrize(("body", "what"), table("in flight"))

@@ -8,21 +8,8 @@ import numpy as np
 import pytest
 
 import ptxemu
-from tests.broken.defects import (
-    BROKEN,
-    KERNELS,
-    LOCAL_HOLE,
-    RACES,
-    Broken,
-    Launch,
-    Race,
-    compile_all,
-    lines_of,
-    load,
-    marked,
-    require_all_tried,
-    text_of,
-)
+from tests.broken import defects
+from tests.broken.defects import BROKEN, KERNELS, LOCAL_HOLE, RACES, Broken, Launch, lines_of, load, marked, text_of
 
 pytestmark = pytest.mark.nvcc
 LAUNCHES = (*(case.launch for case in (*BROKEN, *RACES)), LOCAL_HOLE)
@@ -30,7 +17,7 @@ LAUNCHES = (*(case.launch for case in (*BROKEN, *RACES)), LOCAL_HOLE)
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
-    compile_all({launch.file for launch in LAUNCHES if launch.file.endswith(".cu")})
+    defects.compile_all({launch.file for launch in LAUNCHES if launch.file.endswith(".cu")})
 
 
 def base_of(address: int, message: str) -> int:
@@ -73,7 +60,7 @@ def test_the_defect_is_caught(case: Broken) -> None:
 
 
 @pytest.mark.parametrize("case", RACES, ids=lambda case: str(case.launch))
-def test_the_race_is_reported(case: Race) -> None:
+def test_the_race_is_reported(case: defects.Race) -> None:
     hazards, launch = ptxemu.Hazards(), case.launch
     numbers = launch.run(load(launch, fixed=False), hazards)
     hazard = next(report for report in hazards.reports if report.kind == case.kind)
@@ -105,4 +92,4 @@ def test_the_correct_twin_is_clean(launch: Launch) -> None:
 
 
 def test_every_kernel_of_the_folder_is_tried() -> None:
-    require_all_tried(KERNELS, {launch.kernel for launch in LAUNCHES})
+    defects.require_all_tried(KERNELS, {launch.kernel for launch in LAUNCHES})

@@ -10,21 +10,8 @@ from flashladder.build.compile import ptx_for
 from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.ptx import normalise
 from flashladder.names import KERNEL
-from tests.broken.wrong_kernels import (
-    WrongKernel,
-    batches,
-    compiled,
-    config_of,
-    evidence_of,
-    made,
-    outcome,
-    ptx_of,
-    quick_cases,
-    read_all,
-    read_some,
-    standard_cases,
-    symbol,
-)
+from tests.broken import wrong_kernels
+from tests.broken.wrong_kernels import WrongKernel, batches, compiled, config_of, outcome, read_all, standard_cases
 
 pytestmark = pytest.mark.nvcc
 # Whether the unmodified kernels pass the quick cases is asked of all in tests/nvcc/test_emulate.py.
@@ -32,13 +19,13 @@ TWINS = sorted(
     {
         (wrong.iteration, wrong.dtype, wrong.case, wrong.evidence == "taken")
         for wrong in read_all()
-        if wrong.case not in quick_cases(wrong.iteration, wrong.dtype)
+        if wrong.case not in wrong_kernels.quick_cases(wrong.iteration, wrong.dtype)
     }
 )
 
 
 ALL = [
-    pytest.param(wrong, id=wrong.name, marks=() if wrong in read_some() else pytest.mark.exhaustive)
+    pytest.param(wrong, id=wrong.name, marks=() if wrong in wrong_kernels.read_some() else pytest.mark.exhaustive)
     for wrong in read_all()
 ]
 
@@ -48,7 +35,7 @@ def test_the_check_refuses_a_wrong_kernel(wrong: WrongKernel) -> None:
     case = standard_cases(wrong.iteration, wrong.dtype)[wrong.case]
     with compiled(wrong):
         found = outcome(wrong.iteration, wrong.dtype, case)
-    assert (found.status, evidence_of(found)) == ("fail", wrong.evidence), found.reason
+    assert (found.status, wrong_kernels.evidence_of(found)) == ("fail", wrong.evidence), found.reason
 
 
 @pytest.mark.parametrize(("iteration", "dtype", "name", "refused"), TWINS)
@@ -60,10 +47,10 @@ def test_the_unmodified_kernel_is_right_in_the_same_case(iteration: int, dtype: 
 @pytest.mark.parametrize("wrong", [batches()[0][0], batches()[-1][-1]], ids=str)
 def test_compiled_with_others_a_kernel_is_the_same_program(wrong: WrongKernel) -> None:
     """But for the numbers of registers and labels, which no instruction depends on."""
-    with made(wrong) as kernels:
+    with wrong_kernels.made(wrong) as kernels:
         entry = ptx_for(load_iteration(wrong.iteration), config_of(wrong.iteration, wrong.dtype), kernels=kernels)
         alone = entry.ptx.read_text(encoding="utf-8")
-    assert renumbered(ptx_of(wrong).replace(symbol(wrong), KERNEL)) == renumbered(alone)
+    assert renumbered(wrong_kernels.ptx_of(wrong).replace(wrong_kernels.symbol(wrong), KERNEL)) == renumbered(alone)
 
 
 def renumbered(text: str) -> str:

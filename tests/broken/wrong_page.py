@@ -14,6 +14,7 @@ from flashladder.errors import CheckFailed, one_line_errors
 from flashladder.files import relative, write_atomic
 from flashladder.paths import ROOT
 from tests.broken.wrong_kernels import TABLE, WrongKernel, read_all, read_table
+from tests.data_files import table_of
 
 PAGE = ROOT / "docs" / "wrong-kernels.md"
 COMMAND = "python -m tests.broken.wrong_page"
@@ -28,26 +29,7 @@ WORDS = {
 }
 
 # Mistakes that are not in the table, and why.
-ELSEWHERE = {
-    "a KV block's number kept in 8 bits, its offset in iteration 16 in 32": "shows beyond S = 16,384 only, longer than "
-    "any case of either check",
-    "a swizzle by `row % 4`, in stores and loads alike": "right numbers with bank conflicts: the claims on counters "
-    "(`expect` in `iterations/*.yaml`) refuse it",
-    "`cp.async.ca` for `.cg`, no L2 prefetch, other launch bounds": "speed alone: the bench and the locks see it",
-    "ties rounded away from zero, `1 / (l + 1e-6)`, an upper bound of 0 on exponents": "below what 16 bits of O show: "
-    "not wrong by this check's rule",
-    "a maximum of few blocks kept (`unsure` of 0 or 1 in tiles of two or three blocks)": "the error grows, and stays "
-    "within what 16 bits of O allow, as with a limit from the first block alone; of a few keys it does not "
-    "(`a_row_known_by_one_key`)",
-    "a limit of 65504 instead of 256, of a lane's part of the sum, or not lowered as a maximum grows": "costs time, or "
-    "accuracy at lengths that no case has: `tests/nvcc/test_stale.py` asks the softmax by itself",
-    "the maximum of the tile before still subtracted from a tile's first scores, a score overlooked by the vote": (
-        "shown by scores that no case of the check has; those of `tests/nvcc/test_hopper_tiles.py` are such"
-    ),
-    "the middle tile of a head with an odd number of tiles computed twice": "costs time; both give the same bits",
-    "no barrier in front of O where each warp stores its own rows": "the emulator ends a `wgmma` for all four warps at "
-    "once, so that nobody still reads Q",
-}
+ELSEWHERE = dict(table_of("broken/wrong_page", "elsewhere"))
 
 HEAD = f"""# Wrong kernels that the check refuses
 

@@ -18,6 +18,7 @@ from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult
 from tests.browser.conftest import INDEX, Opener, axe, require
+from tests.data_files import text_of
 from tests.null.report.test_page import add
 
 if TYPE_CHECKING:
@@ -34,28 +35,14 @@ def heard(page: Page) -> list[str]:
 
 def column(page: Page, title: str, table: str = TABLE, nth: int = 0) -> list[str]:
     """The texts of one column, top to bottom."""
-    script = """([table, title, nth]) => {
-      const one = document.querySelector(table);
-      const heads = [...one.tHead.rows[one.tHead.rows.length - 1].cells].map((head) => head.textContent.trim());
-      const at = heads.map((head, i) => [head, i]).filter(([head]) => head === title)[nth][1];
-      return [...one.tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.cells[at].textContent.trim());
-    }"""
+    script = text_of("browser/page", "column_of")
     found: list[str] = page.evaluate(script, [table, title, nth])
     return found
 
 
 def test_the_policy_forbids_every_request_and_every_other_script(opened: Opener) -> None:
     page = opened()
-    blocked = page.evaluate("""async () => {
-      const seen = [];
-      document.addEventListener("securitypolicyviolation", (event) => seen.push(event.effectiveDirective));
-      await fetch("http://127.0.0.1:9/").catch(() => {});
-      const script = document.createElement("script");
-      script.textContent = "window.intruder = true";
-      document.body.append(script);
-      await new Promise((done) => setTimeout(done, 50));
-      return [seen, window.intruder ?? null];
-    }""")
+    blocked = page.evaluate(text_of("browser/page", "blocked"))
     assert sorted(blocked[0]) == ["connect-src", "script-src-elem"]
     assert blocked[1] is None
 
@@ -139,18 +126,7 @@ def test_it_loads_without_an_error_or_a_request_and_shows_every_record(opened: O
     page = opened()
     assert page.title().startswith("flashladder")
     page.mouse.wheel(0, 20000)
-    shown = page.evaluate("""() => {
-      const links = new Set([...document.querySelectorAll("a[data-p]")].map((one) => one.dataset.p));
-      const body = document.getElementById("record-body");
-      const empty = [];
-      for (const p of links) {
-        const click = new MouseEvent("click", { bubbles: true, cancelable: true });
-        document.querySelector(`a[data-p="${p}"]`).dispatchEvent(click);
-        if (!body.querySelector("dd") || /NaN|undefined/.test(body.textContent)) empty.push(p);
-        document.getElementById("record").close();
-      }
-      return [links.size, empty];
-    }""")
+    shown = page.evaluate(text_of("browser/page", "records"))
     assert shown[0] > 500
     assert shown[1] == []
     assert heard(page) == [f"request: {INDEX.as_uri()}"]
@@ -215,11 +191,7 @@ def test_hostile_names_are_text(opened: Opener, tmp_path: Path) -> None:
 
 
 GRAVE = ("serious", "critical")
-RUN = """async (context) => {
-  const found = await axe.run(context, { resultTypes: ["violations"] });
-  return [found.violations.map((one) => [one.impact, one.id, one.nodes.length, one.nodes[0].html.slice(0, 200),
-    one.nodes[0].failureSummary]), found.testEngine.version];
-}"""
+RUN = text_of("browser/page", "axe")
 
 
 def grave(page: Page, context: str = "html") -> list[Any]:

@@ -63,14 +63,15 @@ from ptxemu.command import parse_all
 from ptxemu.syntax.parser import parse as parse_ptx
 from ptxemu.text import parse_bytes
 from tests import typed
+from tests.data_files import text_of
 from tests.fuzz.target import DECLARED, Target, decoded, filed, packed_bombs, scratch, spoken
 from tests.null.bench_fixture import NAMES, ROUNDS, ncu_csv, write_nvbench
 from tests.null.binaries.fatbin_fixture import CUBIN, container, entry, wheel
 from tests.null.binaries.test_binaries import BACKWARD, FORWARD
-from tests.null.command_lines import CASES
 from tests.null.ladder.test_iteration import ROOT as BASE
 from tests.null.ladder.test_iteration import STEP
 from tests.null.machine_code.test_ptx import LOG_SM_80, LOG_SM_90
+from tests.null.test_command_lines import CASES
 
 ADDRESS = "0123456789abcdef"
 YAML = (
@@ -263,16 +264,7 @@ PTX_WORDS = (
     *(".func f()", "call.uni (a), f, (b);", ".version 9.0", ".target sm_80", ".address_size 64"),
     ".global .f32 g[2] = {1.0, 2.0};",
 )
-SMALL_PTX = b""".version 9.0
-.target sm_80
-.address_size 64
-.global .align 4 .f32 g[3] = {0f3F800000, 2.0, -1};
-.visible .entry k(.param .u64 p, .param .u32 n)
-{ .reg .pred %p<2>; .reg .b32 %r<4>; .reg .b64 %rd<3>; .shared .align 16 .b8 s[64];
-  ld.param.u64 %rd1, [p]; mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 7;
-$L__1: @!%p1 bra $L__1; { .reg .f32 f; ld.shared.v2.f32 {f, _}, [s+8]; }
-  st.global.u32 [%rd1+4], %r1; ret; }
-"""
+SMALL_PTX = text_of("fuzz/targets", "small_ptx").encode()
 ERRORS = (
     b'kernels/ampere/x.cuh(12): error: identifier "q" is undefined\n1 error detected\n',
     b"ptxas kernel.ptx, line 7; error   : Illegal modifier\nptxas fatal   : aborted\n",

@@ -17,51 +17,32 @@ from flashladder.bench.cross_checks import METRICS, SAMPLE_TIMES, Rounds, derive
 from flashladder.bench.references import REFERENCE_OP
 from flashladder.names import CYCLES, DURATION
 from flashladder.problem import Problem
+from flashladder.results import schema
 from flashladder.results.derive import derive as derive_paired
-from flashladder.results.schema import (
-    A_A,
-    Accuracy,
-    BenchResult,
-    Block,
-    EnergyResult,
-    Gpu,
-    Group,
-    Host,
-    Kernel,
-    Opinion,
-    Pair,
-    Process,
-    Reference,
-    Sample,
-    SecondOpinionResult,
-    Series,
-    Settings,
-    Sustained,
-    Timings,
-)
+from flashladder.results.schema import A_A, BenchResult, EnergyResult, Group, Kernel, Opinion, Sample, Series, Sustained
 
 FAST = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles"
 SLOW = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
 SHAPE = Problem(batch=16, seq_len=4096, n_heads=16, d_head=128)
-GOOD = Accuracy(max_error=1e-4, max_allowed=3e-4, rms_error=2e-4, rms_allowed=5e-4, finite=True)
-GPU = Gpu(
+GOOD = schema.Accuracy(max_error=1e-4, max_allowed=3e-4, rms_error=2e-4, rms_allowed=5e-4, finite=True)
+GPU = schema.Gpu(
     name="NVIDIA Example 1", uuid="GPU-0", form_factor="SXM5", compute_capability="9.0", n_sm=132, l2_bytes=60_000_000,
     memory_bytes=1, power_limit_w=700.0, max_sm_clock_mhz=1980, ecc=True, mig=False, driver="580.0",
 )  # fmt: skip
 
 
-HOST = Host(digest="0", cpu="c", n_cpus=1, system="s", python="3.12")
+HOST = schema.Host(digest="0", cpu="c", n_cpus=1, system="s", python="3.12")
 
 
 def sample(bits: int = 0) -> Sample:
     return Sample(t_s=1.0, sm_clock_mhz=1700, memory_clock_mhz=1, power_w=600.0, temperature_c=50, throttle_bits=bits)
 
 
-def pairs(speed: float, seed: int, shape: Problem = SHAPE) -> tuple[Pair, ...]:
+def pairs(speed: float, seed: int, shape: Problem = SHAPE) -> tuple[schema.Pair, ...]:
     draw = random.Random(seed)
     base = shape.flops / 350e12 * 1e6
     return tuple(
-        Pair(block, turn, base * draw.uniform(0.999, 1.001), base / speed * draw.uniform(0.999, 1.001))
+        schema.Pair(block, turn, base * draw.uniform(0.999, 1.001), base / speed * draw.uniform(0.999, 1.001))
         for block in range(4)
         for turn in range(3)
     )
@@ -75,7 +56,7 @@ def kernel(number: int, config: str, text: str | None = "ab" * 32) -> Kernel:
 
 def group(process: int = 0, shape: Problem = SHAPE, bits: tuple[int, int] = (0, 0)) -> Group:
     blocks = tuple(
-        Block(
+        schema.Block(
             index=index, kernel_first=bool(index % 2), order=(A_A, kernel(16, FAST).key, kernel(1, SLOW).key),
             samples=(sample(bits[0]), sample(bits[1])) if index == 0 else (sample(), sample()),
         )
@@ -96,9 +77,9 @@ def result(*groups: Group) -> BenchResult:
     return BenchResult(
         rung="GPU", gpu=GPU, host=HOST,
         kernels={one.key: one for one in kernels},
-        reference=Reference(op=REFERENCE_OP, torch="2.11", cuda="13.0", kernels={}),
-        settings=Settings(pairs=12, blocks=4, min_pairs=9, flush_bytes=2**28),
-        processes=(Process(index=0, started_utc="2026-01-01T00:00:00+00:00", foreign_before=0),),
+        reference=schema.Reference(op=REFERENCE_OP, torch="2.11", cuda="13.0", kernels={}),
+        settings=schema.Settings(pairs=12, blocks=4, min_pairs=9, flush_bytes=2**28),
+        processes=(schema.Process(index=0, started_utc="2026-01-01T00:00:00+00:00", foreign_before=0),),
         groups=groups or (group(),),
     )  # fmt: skip
 
@@ -156,17 +137,17 @@ def opinion(method: str, faster: float = 1.0) -> Opinion:
         us = FA2_US / SPEED[subject] / (1.0 if subject == "fa2" else faster)
         drawn = tuple(us * (1 + 1e-4 * ((number + index) % 3 - 1)) for number in range(8))
         counters = {CYCLES: tuple(round(1700 * one) for one in drawn)} if method == "ncu" else {}
-        timings.append(Timings(subject=subject, rounds=tuple(range(8)), us=drawn, counters=counters))
+        timings.append(schema.Timings(subject=subject, rounds=tuple(range(8)), us=drawn, counters=counters))
     mode = "ncu-base" if method == "ncu" else "event-free"
     return Opinion.model_validate(
         {"method": method, "mode": mode, "version": "1", "dtype": "fp16", "shape": SHAPE, "timings": timings}
     )
 
 
-def judged(*opinions: Opinion, left_out: tuple[str, ...] = ()) -> SecondOpinionResult:
+def judged(*opinions: Opinion, left_out: tuple[str, ...] = ()) -> schema.SecondOpinionResult:
     of = derive_paired(result())
     origin = {name: getattr(of, name) for name in ("rung", "gpu", "host", "kernels")}
-    return derive(SecondOpinionResult(**origin, paired=of, opinions=opinions, left_out=left_out))
+    return derive(schema.SecondOpinionResult(**origin, paired=of, opinions=opinions, left_out=left_out))
 
 
 KEY = kernel(16, FAST).key  # of the kernel whose sustained runs are made up

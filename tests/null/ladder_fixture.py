@@ -11,22 +11,11 @@ from flashladder.files import sha256
 from flashladder.ladder.iteration import load_all
 from flashladder.lock.schema import Lock, LockedKernel, LockFile, write_lock
 from flashladder.problem import Problem
+from flashladder.results import schema
 from flashladder.results.derive import derive
 from flashladder.results.files import write_result
 from flashladder.results.published import PUBLISHED
-from flashladder.results.schema import (
-    A_A,
-    BenchResult,
-    Block,
-    Group,
-    Kernel,
-    Pair,
-    Process,
-    Reference,
-    Series,
-    Settings,
-    kernel_key,
-)
+from flashladder.results.schema import A_A, BenchResult, Block, Group, Kernel, Pair, Process, Series, kernel_key
 from tests.null.bench_fixture import GOOD, GPU, HOST, sample
 
 LENGTHS = {512: 16, 1024: 16, 2048: 16, 4096: 16, 8192: 8, 16384: 4}
@@ -84,8 +73,8 @@ def make(
         ),
         host=HOST,
         kernels=kernels,
-        reference=Reference(op="fa2", torch="2.13.0", cuda="13.0", kernels={}),
-        settings=Settings(pairs=N_PAIRS, blocks=1, min_pairs=1, flush_bytes=2),
+        reference=schema.Reference(op="fa2", torch="2.13.0", cuda="13.0", kernels={}),
+        settings=schema.Settings(pairs=N_PAIRS, blocks=1, min_pairs=1, flush_bytes=2),
         processes=(Process(index=0, started_utc="2026-01-01T00:00:00Z", foreign_before=0),),
         groups=tuple(_group(length, speeds) for length in lengths),
     )

@@ -9,15 +9,7 @@ from pathlib import Path
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.problem import Problem
 from flashladder.results.derive import derive
-from flashladder.results.schema import (
-    A_A,
-    EmulatedCell,
-    EmulatedSweepResult,
-    Failure,
-    PlannedCell,
-    Settings,
-    Sweep,
-)
+from flashladder.results.schema import A_A, EmulatedCell, EmulatedSweepResult, Failure, PlannedCell, Settings, Sweep
 from flashladder.sweep import plan
 from flashladder.sweep.records import CellRecord
 from tests.null.bench_fixture import GOOD, HOST, group, kernel, pairs, result

@@ -24,6 +24,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import last_iteration
 from flashladder.located import read_yaml
 from flashladder.paths import ROOT
+from tests.data_files import text_of
 from tests.typed import module_of, tasks
 
 nox = pytest.importorskip("nox")
@@ -251,15 +252,7 @@ def jobs(path: Path) -> dict[str, dict[str, Any]]:
 
 
 # A nox whose first start makes an environment, and takes its time; a session that starts before that has ended fails.
-FAKE_NOX = """#!/bin/sh
-shift
-case "$1" in
---list) sleep 0.3; touch "$MADE"; exit 0;;
-esac
-[ -e "$MADE" ] || { echo "no environment for $2" >&2; exit 1; }
-echo "this is $2"
-case " $FAILING " in *" $2 "*) exit 1;; esac
-"""
+FAKE_NOX = text_of("null/ci", "fake_nox")
 SESSIONS = ("lint", "typecheck", "docs", "browser", "reproduce", "package", "tests", "exhaustive")  # of .ci/run
 
 

@@ -22,6 +22,7 @@ import pytest
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import sha256, write_atomic
 from flashladder.paths import ROOT
+from tests.data_files import text_of
 
 
 def snapshot(folder: Path) -> dict[Path, tuple[int, str]]:
@@ -30,14 +31,7 @@ def snapshot(folder: Path) -> dict[Path, tuple[int, str]]:
     return {path: (path.stat().st_mtime_ns, sha256(path.read_bytes())) for path in files}
 
 
-REWRITE = """
-import sys
-from pathlib import Path
-from flashladder.errors import one_line_errors
-from flashladder.results.files import load_result, write_result
-with one_line_errors():
-    write_result(Path(sys.argv[1]), load_result(Path(sys.argv[1])))
-"""
+REWRITE = text_of("null/environments", "rewrite")
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
@@ -60,16 +54,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from flashladder.files import write_atomic
-path, letter = Path(sys.argv[1]), sys.argv[2]
-print("ready", flush=True)
-sys.stdin.readline()
-for _ in range(60):
-    write_atomic(path, letter * 200_000)
-"""
+WRITER = text_of("null/environments", "writer")
 
 
 def test_writers_side_by_side_leave_one_of_their_files(tmp_path: Path) -> None:

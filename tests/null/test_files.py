@@ -14,22 +14,12 @@ import sys
 
 import pytest
 
+from flashladder import files
 from flashladder.arguments import within
 from flashladder.build.compile import render
 from flashladder.columns import csv_records, csv_text, hanging, markdown
 from flashladder.errors import Checked, one_line_errors
-from flashladder.files import (
-    digest_files,
-    escaped,
-    files_in,
-    make_folder,
-    output_file,
-    read_text,
-    relative,
-    sha256,
-    unescaped,
-    write_atomic,
-)
+from flashladder.files import digest_files, escaped, files_in, make_folder, output_file, relative, sha256, write_atomic
 from flashladder.gpu.device import exclusive
 from flashladder.gpu.doctor import Diagnosis, Finding
 from flashladder.gpu.doctor import render as render_diagnosis
@@ -71,7 +61,7 @@ def test_a_wrong_root_is_one_line_in_every_command(words: str, tmp_path: Path) -
 )
 def test_what_is_no_text_is_told_with_its_file(tmp_path: Path, make: Callable[[Path], object], what: str) -> None:
     make(tmp_path / "a.txt")
-    assert re.search(rf"a\.txt: .*{what}", error_line(read_text, tmp_path / "a.txt", most=100))
+    assert re.search(rf"a\.txt: .*{what}", error_line(files.read_text, tmp_path / "a.txt", most=100))
 
 
 @pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("gone")], ids=["file", "link to nothing"])
@@ -89,7 +79,7 @@ def test_what_is_in_the_way_of_a_folder_is_named(tmp_path: Path, make: Callable[
 @pytest.mark.parametrize("path", ["/a/b.cu", "/umlaut\u00fc/x.cu", '/q"x\\y/z.cu', "/\udcff.cu"])
 def test_paths_of_ptx_are_ascii_and_read_back(path: str) -> None:
     assert escaped(path).isascii()
-    assert unescaped(escaped(path)) == path
+    assert files.unescaped(escaped(path)) == path
 
 
 def test_prose_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,12 +131,13 @@ def test_a_name_that_no_file_can_have_is_told_as_it_is(tmp_path: Path) -> None:
 
 def test_the_lock_of_a_gpu_follows_no_link(tmp_path: Path) -> None:
     """The folder for temporary files is everybody's: a link to a file of ours must not be written through."""
-    victim = tmp_path / "victim"
-    victim.write_text("mine\n", encoding="ascii")
-    (tmp_path / "flashladder-GPU-1.lock").symlink_to(victim)
-    with pytest.raises(OSError, match="symbolic links"), exclusive("GPU-1", tmp_path):
-        pass
-    assert victim.read_text(encoding="ascii") == "mine\n"
+    (tmp_path / "victim").write_text("mine\n", encoding="ascii")
+    for name in ("victim", "planted"):  # a file of ours, and none
+        (tmp_path / f"flashladder-{name}.lock").symlink_to(tmp_path / name)
+        with pytest.raises(OSError, match="symbolic links"), exclusive(name, tmp_path):
+            pass
+    assert (tmp_path / "victim").read_text(encoding="ascii") == "mine\n"
+    assert not (tmp_path / "planted").exists()
 
 
 FLAGS = ("--grid", "--dry-run", "--gpus", "--retry", "--config", "--counters")

@@ -29,6 +29,7 @@ from flashladder.program import LineParser
 from flashladder.sweep import command as sweep
 from flashladder.view.binary import Wanted
 from tests import typed
+from tests.data_files import table_of
 
 
 def invoke(*words: str) -> subprocess.CompletedProcess[str]:
@@ -148,16 +149,7 @@ def test_every_reference_has_its_backend() -> None:
     assert set(BACKENDS) == {FA2, *REFERENCES}
 
 
-@pytest.mark.parametrize(
-    ("words", "iterations"),
-    [
-        (["ptxas", "7"], ["7"]),
-        (["ptxas", "--arch", "sm_80", "16 - swizzle", "--json"], ["16 - swizzle"]),
-        (["ptxas", "-i=7"], ["7"]),
-        (["ptxas"], [""]),
-        (["ptxas", "7", "ptxas", "8"], ["7", "8"]),
-    ],
-)
+@pytest.mark.parametrize(("words", "iterations"), table_of("null/tasks", "ptxas_lines"))
 def test_the_iteration_of_ptxas_needs_no_flag(words: list[str], iterations: list[str]) -> None:
     result = LineParser(contexts=typed.contexts()).parse_argv(words)
     assert [found.args["iteration"].value for found in result if found.name == "ptxas"] == iterations

@@ -13,14 +13,7 @@ import pytest
 
 from flashladder.build import library as host_library
 from flashladder.build.compile import tools_of
-from flashladder.build.library import (
-    LIBRARY_NAME,
-    WHEEL_INIT,
-    library_command,
-    object_command,
-    table_source,
-    torch_root,
-)
+from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, object_command, table_source, torch_root
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.config import KernelConfig
@@ -89,7 +82,9 @@ def compile_libraries(folder: Path) -> None:
         (package / "__init__.py").write_bytes(WHEEL_INIT.read_bytes())
         commands.append(object_command(table, table.with_suffix(".o"), cuda_root()))
         own = [objects[source] for source in host_library.host_sources(family.plan)]
-        commands.append(library_command([*own, table.with_suffix(".o")], package / LIBRARY_NAME, cuda_root()))
+        commands.append(
+            host_library.library_command([*own, table.with_suffix(".o")], package / LIBRARY_NAME, cuda_root())
+        )
     for command in commands:
         subprocess.run(command, check=True)
 

@@ -20,6 +20,7 @@ from flashladder.machine_code.sass import decoded, disassemble
 from flashladder.tool_runs import clean_environment
 from flashladder.toolchain import find_toolchain, host_compiler, load_pins
 from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
+from tests.data_files import text_of
 from tests.null.binaries.fatbin_fixture import DATA
 from tests.null.binaries.test_binaries import FORWARD
 from tests.typed import command
@@ -27,25 +28,7 @@ from tests.typed import command
 pytestmark = pytest.mark.nvcc
 
 # The names of FlashAttention-2's forward kernel, around other code.
-LIBRARY = """
-namespace cutlass { struct half_t; }
-template <int d, int m, int n, int w, typename T> struct Flash_kernel_traits {};
-template <int d, int m, int n, int w, bool a, bool b, typename T, typename Base = Flash_kernel_traits<d, m, n, w, T>>
-struct Flash_fwd_kernel_traits { static constexpr int kBlockM = m; };
-namespace pytorch_flash {
-struct Flash_fwd_params { float* out; };
-template <typename Traits, bool, bool, bool, bool, bool, bool, bool, bool>
-__global__ void flash_fwd_kernel(const Flash_fwd_params params) {
-    __shared__ float tile[Traits::kBlockM];
-    tile[threadIdx.x] = params.out[threadIdx.x];
-    __syncthreads();
-    params.out[threadIdx.x] = tile[threadIdx.x ^ 1];
-}
-template <int m> using Traits = Flash_fwd_kernel_traits<128, m, 64, 4, false, false, cutlass::half_t>;
-template __global__ void flash_fwd_kernel<Traits<128>, 0, 1, 0, 0, 1, 1, 0, 0>(const Flash_fwd_params);
-template __global__ void flash_fwd_kernel<Traits<64>, 0, 0, 0, 0, 1, 1, 0, 0>(const Flash_fwd_params);
-}
-"""
+LIBRARY = text_of("nvcc/binaries", "library")
 TILE_128 = "flash_fwd_kernel (FP16, 128, 128, 64, 4): causal+even_MN+even_K"
 TILE_64 = "flash_fwd_kernel (FP16, 128, 64, 64, 4): even_MN+even_K"
 

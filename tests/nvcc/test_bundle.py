@@ -15,20 +15,12 @@ from packaging.requirements import Requirement
 import pytest
 
 from flashladder.bundle import make
+from tests.data_files import text_of
 from tests.package import node
 from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
-GRID = """\
-why: One cell of the first iteration, to see that a bundle runs.
-gpu: any
-mode: emulator
-iterations: [1]
-configs: a100
-dtypes: [fp16]
-seq_lens: [{seq_len: 128, batch: 1}]
-n_heads: 1
-"""
+GRID = text_of("nvcc/bundle", "grid")
 
 
 def packed(name: str, folder: Path) -> Path:
@@ -91,16 +83,7 @@ def test_it_runs_without_compiler_network_and_packages(
 
 def test_the_wheels_in_it_are_found_with_the_machine_code_that_was_built(bundle: Path, tmp_path: Path) -> None:
     """As a sweep on a GPU plans: by the manifests, for every kernel of the iteration."""
-    program = (
-        "from flashladder.sweep.place import code_of\n"
-        "from flashladder.sweep.plan import wanted\n"
-        "from flashladder.ladder.grid import load_grid\n"
-        "from flashladder.lock.schema import read_lock\n"
-        "cells = [one for one in wanted(load_grid('h200')) if one.subject == '1']\n"
-        "lock = {k.text_sha256 for k in read_lock('sm_90').iterations[1].kernels.values()}\n"
-        "found = {code_of(cell, 'sm_90')[1] for cell in cells}\n"
-        "assert cells and found <= lock, (found, lock)\n"
-    )
+    program = text_of("nvcc/bundle", "program")
     assert run([sys.executable, bundle, "--into", tmp_path, "--help"], tmp_path, os.environ).returncode == 0
     (unpacked,) = tmp_path.iterdir()
     variables = {"PYTHONPATH": str(unpacked / "packages"), "FLASHLADDER_BUILD": str(unpacked / "build")}

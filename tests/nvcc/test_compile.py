@@ -16,16 +16,11 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_iteration
 from flashladder.toolchain import find_toolchain
+from tests.data_files import text_of
+from tests.typed import error_line
 
 PART = "#pragma once\n__device__ inline float twice(float x) { return x * 2.0f; }\n"
-UNIT = """#include "sub/part.cuh"
-extern "C" __global__ void flash_fwd_kernel(float* p) {
-  __shared__ float s[64];
-  s[threadIdx.x] = p[threadIdx.x];
-  __syncthreads();
-  p[threadIdx.x] = twice(s[63 - threadIdx.x]);
-}
-"""
+UNIT = text_of("nvcc/compile", "unit")
 
 pytestmark = pytest.mark.nvcc
 
@@ -134,9 +129,7 @@ SERIALISED = "(FP16, 128, 128, 128, 2): stages_2_2+registers_24_168+overlap"  # 
 
 def test_products_that_ptxas_serialised_are_a_build_error_of_their_family() -> None:
     iteration, config = load_iteration(24), KernelConfig.parse(SERIALISED)
-    with pytest.raises(FlashladderError) as caught:
-        compile_many([(iteration, config, "sm_90")])
-    message = str(caught.value)
+    message = error_line(compile_many, [(iteration, config, "sm_90")])
     assert f"iteration 24 {SERIALISED}: what ptxas made is not fit to ship" in message
     assert "expected no note C75.. and nothing spilled on sm_90a, found ptxas info" in message
     assert "(C7512)" in message

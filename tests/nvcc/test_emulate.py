@@ -25,7 +25,8 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.names import DTYPES
 from flashladder.paths import ROOT
-from tests.typed import command
+from tests.data_files import text_of
+from tests.typed import command, error_line
 
 pytestmark = pytest.mark.nvcc
 NUMBERS = [iteration.number for iteration in load_all()]
@@ -154,14 +155,7 @@ def test_a_reading_is_kept_and_a_damaged_one_made_anew(monkeypatch: pytest.Monke
             emulator_counters.read_kernel(16)
 
 
-SOURCE = """
-extern "C" __global__ void reversed(float *out, const float *in) {
-    __shared__ float tile[64];
-    tile[threadIdx.x] = in[threadIdx.x];
-    BARRIER;
-    out[threadIdx.x] = tile[63 - threadIdx.x];
-}
-"""
+SOURCE = text_of("nvcc/emulate", "source")
 LAUNCH = "--grid 1 --block 64 --arg out=float32:64:zeros --arg in=float32:64:arange --save out=out.npy --hazards"
 
 
@@ -190,10 +184,7 @@ def test_what_nvcc_refuses_is_one_line_and_leaves_no_file(
     tmp_path: Path, text: str, arch: str, out: str, says: str
 ) -> None:
     (tmp_path / "k.cu").write_text(text)
-    with pytest.raises(FlashladderError) as caught:
-        own_cuda.compile_file(tmp_path / "k.cu", arch, tmp_path / out)
-    assert says in str(caught.value)
-    assert caught.value.exit_code == 2
+    assert says in error_line(own_cuda.compile_file, tmp_path / "k.cu", arch, tmp_path / out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["k.cu"]
 
 
@@ -201,9 +192,7 @@ def test_the_log_is_where_the_line_says(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "k.cu").write_text("__global__ void k( {}\n")
     for folder, shown in ((tmp_path, str(own_cuda.LOG)), (ROOT, "build/nvcc.log")):
         monkeypatch.chdir(folder)
-        with pytest.raises(FlashladderError) as caught:
-            own_cuda.compile_file(tmp_path / "k.cu")
-        assert str(caught.value).endswith(f"the full log is {shown}")
+        assert error_line(own_cuda.compile_file, tmp_path / "k.cu").endswith(f"the full log is {shown}")
         assert Path(shown).is_file()
 
 

@@ -15,16 +15,8 @@ import numpy as np
 import pytest
 
 from flashladder.build.compile import compile_many
-from flashladder.emulate.kernel import (
-    MULTIPROCESSORS,
-    arguments_of,
-    constants_of,
-    executed,
-    forward,
-    kernel_of,
-    launch_of,
-    make_tensors,
-)
+from flashladder.emulate import kernel
+from flashladder.emulate.kernel import MULTIPROCESSORS, arguments_of, constants_of, executed, forward, make_tensors
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.machine_code.cubin import Cubin, read_cubin
 from flashladder.machine_code.executions import Executions, run
@@ -65,7 +57,7 @@ def runs(step: Iteration, arch: str, shape: Problem, *, asked: bool = False) -> 
     """What each warp of a launch runs, and the number of warps."""
     cubin, sass = machine_code(arch)[step.number]
     config = step.configs[PUBLISHED_GPU]
-    launch, regions = launch_of(step, config, shape), regions_of(sass)
+    launch, regions = kernel.launch_of(step, config, shape), regions_of(sass)
     assert cubin.parameters_at is not None
     warp = run(regions.flow, constants_of(step, config, launch, cubin.parameters_at), asked=asked)
     return regions, warp, math.prod(launch.grid) * math.prod(launch.block) // WARP
@@ -127,7 +119,7 @@ def test_on_normal_inputs_a_ninth_of_the_votes_finds_a_lane() -> None:
     config, votes = step.configs["h200"], Votes()
     tensors = make_tensors(step, config, Problem(batch=1, seq_len=4096, n_heads=1, d_head=128))
     launch = step.family.launch(config, tensors, MULTIPROCESSORS)
-    kernel_of(step, config).launch(
+    kernel.kernel_of(step, config).launch(
         (1, 1, 1), launch.block, arguments_of(launch), shared_bytes=launch.shared_bytes, observers=(votes,)
     )
     first, *groups = (found / asked for asked, found in votes.counts.values())

@@ -20,6 +20,7 @@ from flashladder.machine_code.executions import path
 from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.sass import disassemble
 from flashladder.toolchain import find_toolchain, host_compiler
+from tests.data_files import text_of
 from tests.null.explain.test_explain import measured_rates
 from tests.typed import command
 
@@ -96,35 +97,7 @@ def test_the_model_runs_its_own_micro_benchmarks_as_fast_as_the_chip(name: str, 
     assert n * 16 / found.clocks == pytest.approx(measured_rates(GPU)[name, 16, 4], rel=OFF)
 
 
-SOURCE = r"""
-#include <cuda_occupancy.h>
-#include <cstdio>
-int main() {
-    cudaOccDeviceProp sm;
-    sm.warpSize = 32;
-    sm.numSms = 1;
-    int barriers, threads, registers, warps;
-    size_t shared;
-    while (scanf("%d %d %d %d %d %d %zu %zu %d %d %zu %d", &sm.computeMajor, &sm.computeMinor, &sm.maxThreadsPerBlock,
-                 &warps, &sm.regsPerBlock, &sm.regsPerMultiprocessor, &sm.sharedMemPerMultiprocessor,
-                 &sm.reservedSharedMemPerBlock, &registers, &threads, &shared, &barriers) == 12) {
-        sm.maxThreadsPerMultiprocessor = warps * 32;
-        sm.sharedMemPerBlock = 48 * 1024;
-        sm.sharedMemPerBlockOptin = sm.sharedMemPerMultiprocessor - sm.reservedSharedMemPerBlock;
-        cudaOccFuncAttributes kernel;
-        kernel.maxThreadsPerBlock = INT_MAX;
-        kernel.numRegs = registers;
-        kernel.shmemLimitConfig = FUNC_SHMEM_LIMIT_OPTIN;
-        kernel.maxDynamicSharedSizeBytes = sm.sharedMemPerBlockOptin;
-        kernel.numBlockBarriers = barriers;
-        cudaOccResult found;
-        cudaOccDeviceState state;
-        if (cudaOccMaxActiveBlocksPerMultiprocessor(&found, &sm, &kernel, &state, threads, shared)) return 1;
-        printf("%d %d %d %d %d %d\n", found.activeBlocksPerMultiprocessor, found.blockLimitRegs,
-               found.blockLimitSharedMem, found.blockLimitWarps, found.blockLimitBlocks, found.blockLimitBarriers);
-    }
-}
-"""
+SOURCE = text_of("nvcc/explain", "source")
 REGISTERS = (16, 24, 40, 63, 64, 65, 80, 96, 127, 128, 129, 160, 168, 200, 224, 248, 255)
 THREADS = (1, 32, 96, 128, 160, 256, 288, 384, 512, 1024)
 SHARED = (0, 1, 1024, 16384, 32768, 49152, 65536, 98304, 99 * 1024, 99 * 1024 + 1, 131072, 163 * 1024, 227 * 1024)

@@ -19,6 +19,7 @@ from flashladder.names import CONFLICTS, DTYPES
 from flashladder.problem import Problem
 import ptxemu
 from ptxemu.values import Array
+from tests.data_files import table_of
 
 pytestmark = pytest.mark.nvcc
 
@@ -74,11 +75,7 @@ def launched(
 
 @pytest.mark.parametrize(
     ("shape", "dtype", "schedule"),
-    [
-        *zip(SHAPES, DTYPES * 2, ["together"] * 4, strict=True),
-        ("ragged", "fp16", "reverse"),
-        ("ragged", "fp16", 1),
-    ],
+    [*zip(SHAPES, DTYPES * 2, ["together"] * 4, strict=True), ("ragged", "fp16", "reverse"), ("ragged", "fp16", 1)],
 )
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
 def test_numbers_are_right_and_no_hazard_is_found(step: Iteration, shape: str, dtype: str, schedule: str | int) -> None:
@@ -134,22 +131,7 @@ def test_rows_behind_the_end_are_neither_read_nor_written(rows: int) -> None:
     require_near(out, attention_fp64(q, k, v), config.dtype)
 
 
-@pytest.mark.parametrize(
-    ("shape", "multiprocessors", "dtype", "schedule"),
-    [
-        ((1, 384, 2), 1, "fp16", "together"),  # six tiles of three blocks: tiles begin in both slots of the loop
-        ((1, 384, 2), 2, "bf16", "together"),  # nine blocks a CTA
-        ((1, 257, 1), 7, "bf16", "together"),  # more multiprocessors than tiles
-        ((2, 201, 3), 2, "bf16", "together"),  # heads and samples alternate
-        ((1, 128, 7), 1, "fp16", "together"),  # one block a tile: a tile begins and ends in one slot
-        ((2, 1, 4), 3, "bf16", "together"),  # one row
-        ((1, 512, 1), 3, "bf16", "together"),  # four blocks: from the second on a maximum may be kept
-        ((1, 451, 2), 3, "fp16", "together"),  # four, the first of them ragged: from the third on
-        ((1, 257, 1), 2, "fp16", "reverse"),
-        ((1, 129, 2), 2, "fp16", 1),
-        ((1, 17, 5), 2, "fp16", 2),
-    ],
-)
+@pytest.mark.parametrize(("shape", "multiprocessors", "dtype", "schedule"), table_of("nvcc/hopper_tiles", "launches"))
 @pytest.mark.parametrize("step", FROM_25, ids=lambda step: step.slug)
 def test_tile_after_tile(
     step: Iteration, shape: tuple[int, int, int], multiprocessors: int, dtype: str, schedule: str | int

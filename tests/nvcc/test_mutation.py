@@ -9,18 +9,7 @@ import pytest
 
 from flashladder.emulate import mutation
 from flashladder.emulate.kernel import kernel_of
-from flashladder.emulate.mutation import (
-    ORDERS,
-    SWIZZLE,
-    Equivalent,
-    Mutant,
-    Seen,
-    judge,
-    launches_of,
-    mutants_of,
-    observe,
-    read_equivalent,
-)
+from flashladder.emulate.mutation import ORDERS, SWIZZLE, Equivalent, Mutant, Seen, judge, mutants_of, observe
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
@@ -71,7 +60,7 @@ def test_every_deletion_is_caught_and_the_kernel_itself_is_clean(number: int) ->
 
 
 def test_the_list_of_equivalent_mutants_names_only_mutants_that_exist() -> None:
-    listed = [(number, entry.opcode, entry.nth) for entry in read_equivalent() for number in entry.iterations]
+    listed = [(number, entry.opcode, entry.nth) for entry in mutation.read_equivalent() for number in entry.iterations]
     numbers = sorted({number for number, *_ in listed})
     known = {(n, one.instruction.opcode, one.nth) for n in numbers for one in mutants_of(load_iteration(n))}
     assert listed
@@ -150,7 +139,7 @@ def test_numbers_are_compared_in_both_orders_of_the_first_cta_alone_in_the_other
     """A kernel without the last block's product has no race, and is wrong in every order."""
     iteration = load_iteration(16)
     mutant = changed(iteration, places_of(iteration, "mma.sync")[-1], None)
-    ((shape, _),) = planned = launches_of(iteration, mutant.config)
+    ((shape, _),) = planned = mutation.launches_of(iteration, mutant.config)
     for order, rows in zip(ORDERS, (shape.seq_len, mutant.config.B_r), strict=True):
         caught, evidence = mutation._caught_in(mutant, planned[0], observed_once(16)[0], order)
         assert caught == "numbers"

@@ -19,32 +19,13 @@ import zipfile
 
 from flashladder.bundle.make import own_wheels
 from flashladder.paths import ROOT
+from tests.data_files import text_of
 
 PYTHONS = tuple(f"3.{minor}" for minor in range(10, 15))
 PTX = (ROOT / "tests" / "data" / "add.ptx").read_text(encoding="ascii")
 RESULT = ROOT / "results" / "h200" / "ablation.json.gz"
-PROGRAM = """\
-from pathlib import Path
-import numpy as np
-from flashladder import __version__
-import ptxemu
-out = np.zeros(32, np.uint32)
-ptxemu.load(Path("own.ptx")).kernel("add").launch(1, 32, (out,))
-assert out.tolist() == list(range(40, 72)), out
-print(__version__)
-"""
-IMPORTS = """\
-import compileall, importlib, pkgutil
-import flashladder
-from flashladder.errors import PACKAGES
-assert compileall.compile_dir(flashladder.__path__[0], quiet=1, force=True)
-for found in pkgutil.walk_packages(flashladder.__path__, "flashladder."):
-    try:
-        found.name.endswith("__main__") or importlib.import_module(found.name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {*PACKAGES, "submitit", "cyclonedx", "packageurl"}:
-            raise
-"""
+PROGRAM = text_of("package/installed", "program")
+IMPORTS = text_of("package/installed", "imports")
 
 CHECKOUT = "needs a checkout, and this package is installed without one"
 EXPECTED = (

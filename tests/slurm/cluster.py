@@ -29,32 +29,7 @@ STOP_S = 10.0
 PR_SET_CHILD_SUBREAPER = 36
 # Every node has two GPUs that are other devices. Slurm sets CUDA_VISIBLE_DEVICES to their indices.
 DEVICES = ("/dev/null", "/dev/zero")
-# cred_expire: delay of a requeued task, at least 5 s. KillWait: time between SIGTERM and SIGKILL.
-CONF = """\
-ClusterName=flashladder
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={port}
-SlurmUser={user}
-SlurmdUser={user}
-AuthInfo=socket={folder}/munge.socket,cred_expire=5
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/%n.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/%n.log
-MailProg=/bin/true
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-SchedulerType=sched/builtin
-SchedulerParameters=batch_sched_delay=0,sched_interval=1
-SlurmdParameters=config_overrides
-ReturnToService=2
-KillWait=5
-GresTypes=gpu
-"""
+CONF = Path(__file__).with_name("slurm.conf").read_text(encoding="utf-8")  # with names in braces to fill in
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from flashladder.sweep import command, slurm
 from flashladder.sweep import place as places
 from flashladder.sweep.place import Place
 from flashladder.sweep.slurm import Request, incomplete, on_machine, parameters, parse_options
+from tests.data_files import table_of
 from tests.typed import error_line
 
 
@@ -30,20 +31,7 @@ def test_every_key_is_read() -> None:
     assert {text: parse_options(f"time={text}") for text in times} == {text: {"time": n} for text, n in times.items()}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("partitions=gpu", "--slurm: unknown key: expected one of partition, account, "),
-        ("gpu", "--slurm: not a value of gpu"),
-        ("account=$(id)", "--slurm: not a value of account: expected account to charge, found 'account=$(id)'"),
-        ("qos=a,qos=b", "--slurm: qos twice"),
-        ("array=0", "--slurm: not a value of array: expected number of tasks, 1 to 1000; default: 8, found 'array=0'"),
-        ("array=1001", "--slurm: not a value of array"),
-        ("time=0", "--slurm: not a value of time"),
-        ("time=2h", "--slurm: not a value of time: expected time limit of a task (minutes, "),
-        ("gpu=b200", "--slurm: not a value of gpu: expected GPU of the tasks, a key of configs/gpus"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), table_of("slurm/submit", "bad_options"))
 def test_a_mistake_is_one_line(text: str, message: str) -> None:
     assert message in error_line(lambda: parse_options(text))
 
@@ -62,16 +50,7 @@ def test_the_tasks_gpu_is_the_grids_or_the_named_one() -> None:
         assert (found.machine, found.arch, found.made_for) == expected
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("smoke", ""), "--slurm: the tasks' GPU is not specified: expected one of gpu=a100, "),
-        (("a100", "gpu=h200"), "the grid was made for another GPU: A100"),
-        (("tune", "gpu=h200"), "--slurm does not support tuning runs"),
-        (("cpu", "array=2", "--shard=0/2"), "--slurm and --shard exclude each other"),
-        (("a100", "array=2", "--gpus=0"), "--slurm and --gpus exclude each other"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), table_of("slurm/submit", "exclusive"))
 def test_what_cannot_be_is_refused_before_anything_is_built(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: Sequence[str], message: str
 ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from tests.cases.harness import CTA, Case, edge, given, text_of
 
-# In ``copies.ptx`` every thread copies 16 bytes, the quarter of its own that begins with its number modulo 4.
+# In the text ``copies`` every thread copies 16 bytes, the quarter of its own that begins with its number modulo 4.
 WAIT = "again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;\n@!ok bra again;\n"
 # Shows the word of the thread 5 further on, wrapped, that its copy brought for that thread.
 SHOW = """add.u32 turn, turn, 5; and.b32 turn, turn, 127; mov.u32 at, box; mad.lo.u32 to, turn, 16, at;

@@ -109,10 +109,10 @@ def plain(opcode: str, inputs: Typed, kind: str, expected: Array, **fields: Any)
 
 
 def text_of(name: str, **fields: object) -> str:
-    path = Path(__file__).parent / "texts" / f"{name}.ptx"
-    return Template(path.read_text(encoding="utf-8")[:-1]).substitute(
-        {key: str(value) for key, value in fields.items()}
-    )
+    """The section of ``texts.ptx`` that follows the line ``// ==== NAME``, with its ``$fields`` filled in."""
+    sections = (Path(__file__).parent / "texts.ptx").read_text(encoding="utf-8").split("// ==== ")[1:]
+    text = dict(section.split("\n", 1) for section in sections)[name]
+    return Template(text[:-1]).substitute({key: str(value) for key, value in fields.items()})
 
 
 def named(kind: str, *arrays: Array) -> Typed:

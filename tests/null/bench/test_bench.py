@@ -37,9 +37,11 @@ from flashladder.results import derive as summaries
 from flashladder.results.derive import Plan, problems
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Block, Pair, Sample, kernel_key
+from tests.data_files import table_of
 from tests.null.bench_fixture import FAST, GPU, HOST, SHAPE, group, kernel, pairs, result, sample
 from tests.null.check.test_check import attention, right, zeros
 from tests.null.ladder_fixture import Fixture, make
+from tests.typed import error_line
 
 
 @dataclass
@@ -266,31 +268,10 @@ def test_the_command_line_says_what_is_computed() -> None:
     assert {config.mask for config in bench.computing(31, plain, plain.problems)} == {"none"}
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["31", "--kv-heads", "3"], "--kv-heads: expected a divisor of the 16 heads of Q, found 3"),
-        (["31", "--heads", "0"], "--heads: expected at least 1, found 0"),
-        (["31", "--causal", "--kv-len", "77"], "--kv-len: .* expected kv_len 512, found 77; leave it out, or --causal"),
-        (["31", "--seq-lens", "512,x"], "--seq-lens: expected a whole number .*, found 'x'"),
-        (["27", "--causal"], "no kernel of iteration 27 computes this problem: expected mask none, found causal"),
-        (["29", "27", "--kv-heads", "8"], "iteration 27 computes this problem: expected equal lengths and head counts"),
-        (["16", "--seq-lens", "1000"], "iteration 16 computes this problem: expected seq_len to be a multiple of B_r"),
-        (["16", "--heads", "8"], "iteration 16 computes this problem: expected 16 heads, found 8"),
-    ],
-)
-def test_a_problem_that_nothing_computes_is_one_line_before_anything_starts(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("words", "message"), table_of("null/bench/bench", "uncomputed"))
+def test_a_problem_that_nothing_computes_is_one_line_before_anything_starts(words: list[str], message: str) -> None:
     for main in (bench.main, energy.main):
-        try:
-            with pytest.raises(SystemExit, match="2"):
-                main(words)
-            line = capsys.readouterr().err
-        except FlashladderError as error:
-            line = str(error)
-        assert re.search(message, line)
-        assert line.count("\n") <= 1
+        assert re.search(message, error_line(main, words))
 
 
 @pytest.fixture

@@ -20,27 +20,7 @@ from torch.utils import benchmark
 
 from flashladder.bench import command as bench
 from flashladder.bench import cross_checks
-from flashladder.bench.cross_checks import (
-    HOST,
-    METRICS,
-    PAIRED,
-    RUN_UP_S,
-    WARM_SAMPLES,
-    WARM_UPS,
-    Rounds,
-    advantages,
-    beside_libraries,
-    by_turn,
-    command,
-    compare,
-    derive,
-    one_launch,
-    problems,
-    read_nvbench,
-    table,
-    turn_rounds,
-    warm_rounds,
-)
+from flashladder.bench.cross_checks import HOST, METRICS, PAIRED, WARM_SAMPLES, WARM_UPS, Rounds, advantages, by_turn
 from flashladder.bench.references import Subject
 from flashladder.cases.inputs import Case, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError
@@ -49,21 +29,9 @@ from flashladder.names import CYCLES
 from flashladder.results.derive import derive as derive_paired
 from flashladder.results.files import load_as, load_result, write_result
 from flashladder.results.schema import BenchResult, Group, Opinion, SecondOpinionResult, Series, Timings
+from tests.null import bench_fixture
 from tests.null.bench.test_bench import TINY, FakeEvent, FakeGpu, simulated
-from tests.null.bench_fixture import (
-    FA2_US,
-    KERNELS,
-    NAMES,
-    ROUNDS,
-    SHAPE,
-    group,
-    judged,
-    ncu_csv,
-    opinion,
-    pairs,
-    result,
-    write_nvbench,
-)
+from tests.null.bench_fixture import KERNELS, NAMES, ROUNDS, group, judged, ncu_csv, opinion, result, write_nvbench
 from tests.null.gpu.test_counters import fake_ncu
 from tests.typed import error_line
 
@@ -100,7 +68,9 @@ def test_what_nvbench_leaves_out_is_one_line(tmp_path: Path) -> None:
     write_nvbench(path, ROUNDS, skipped="0 2 1")
 
     def refused(path: Path, message: str, rounds: Rounds = ROUNDS) -> None:
-        assert f"cannot read what NVBench wrote: found {message}" in error_line(read_nvbench, path, [rounds])
+        assert f"cannot read what NVBench wrote: found {message}" in error_line(
+            cross_checks.read_nvbench, path, [rounds]
+        )
 
     refused(path, "ValueError: skipped: too short")
     refused(path, "KeyError: '0 4 0'", Rounds(("fa2",), "fp16", TINY, 5))
@@ -114,7 +84,7 @@ def test_several_cells_of_one_process_are_told_apart(tmp_path: Path) -> None:
     first, second = ROUNDS, replace(ROUNDS, shape=TINY, rounds=2)
     path = tmp_path / "nvbench.json"
     write_nvbench(path, first, second)
-    found = read_nvbench(path, [first, second])
+    found = cross_checks.read_nvbench(path, [first, second])
     assert [round(one.us[0]) for cell in found for one in cell] == [1000, 2000, 3000, 10000, 20000, 30000]
     assert [len(one.us) for cell in found for one in cell] == [12, 12, 12, 6, 6, 6]
     names = [NAMES["fa2"], OURS, OURS]
@@ -132,7 +102,7 @@ def test_only_the_rounds_are_inside_the_profilers_window(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.cuda, "synchronize", partial(seen.append, "wait"))
     for name in ("start", "stop"):
         monkeypatch.setattr(torch.cuda.profiler, name, partial(seen.append, name))
-    cross_checks.main(command([rounds])[3:])
+    cross_checks.main(cross_checks.command([rounds])[3:])
     warm = ["fa2"] * WARM_UPS + ["cudnn"] * WARM_UPS
     assert seen == ["wait", *warm, "wait", "start", "fa2", "cudnn", "fa2", "cudnn", "wait", "stop"]
 
@@ -148,7 +118,7 @@ def test_ncu_runs_with_clocks_left_alone_and_its_log_is_read(tmp_path: Path, mon
     argv = (tmp_path / "argv.txt").read_text(encoding="utf-8").splitlines()
     assert argv[argv.index("--clock-control") + 1] == "none"
     assert argv[argv.index("--profile-from-start") + 1] == "off"
-    assert argv[argv.index(sys.executable) :] == command([rounds])
+    assert argv[argv.index(sys.executable) :] == cross_checks.command([rounds])
 
 
 def test_missing_tools_are_one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +127,7 @@ def test_missing_tools_are_one_line_each(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(metadata, "version", version)
     monkeypatch.setattr("flashladder.gpu.ncu.find_ncu", lambda: None)
-    assert compare(None, derive_paired(result()), ["nvbench", "ncu"]).left_out == (
+    assert cross_checks.compare(None, derive_paired(result()), ["nvbench", "ncu"]).left_out == (
         "nvbench: the package cuda-bench is not installed; pip install 'cuda-bench[cu13]'",
         "ncu: Nsight Compute is not installed; install ncu, or put it on PATH",
     )
@@ -184,10 +154,10 @@ def test_agreement_is_an_overlap_of_intervals_and_each_timer_has_its_row() -> No
     assert {key for key, one in found.items() if one.agrees} == {("nvbench", key) for key in KERNELS}
     fast = found["ncu", KERNELS[1]]
     assert [fast.pct, fast.off_pct] == pytest.approx([112.2, 2.0], abs=0.1)
-    assert fast.reference_us == pytest.approx(FA2_US, abs=1.0)
+    assert fast.reference_us == pytest.approx(bench_fixture.FA2_US, abs=1.0)
     assert fast.n_rounds == 8
-    assert problems(made) == []
-    lines = table(made).splitlines()
+    assert cross_checks.problems(made) == []
+    lines = cross_checks.table(made).splitlines()
     own = [line for line in lines if line.endswith(KERNELS[1])]
     names = [" ".join(line.split()[:2]) for line in own]
     assert names == [f"{PAIRED} event-free", "nvbench event-free", "ncu ncu-base"]
@@ -202,7 +172,7 @@ def test_what_does_not_follow_from_the_samples_or_cannot_be_is_found() -> None:
     gpu = made.gpu.model_copy(update={"name": "NVIDIA H200"})
 
     def found(**update: object) -> list[str]:
-        return problems(made.model_copy(update=update))
+        return cross_checks.problems(made.model_copy(update=update))
 
     def timed(*timings: Timings) -> tuple[Opinion]:
         return (only.model_copy(update={"timings": timings}),)
@@ -234,7 +204,7 @@ def test_samples_without_a_round_or_a_length_are_refused(update: dict[str, Any])
 def test_a_file_prints_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = judged(opinion("nvbench"), opinion("ncu"))
     path = write_result(tmp_path / "opinions.json.gz", made)
-    assert load_result(path) == made == derive(made)
+    assert load_result(path) == made == cross_checks.derive(made)
     assert cross_checks.main([str(path)]) == 0
     assert "agree (" in capsys.readouterr().out
     write_result(path, made.model_copy(update={"agreements": made.agreements[:1]}))
@@ -244,8 +214,7 @@ def test_a_file_prints_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.startswith("fp16, S=4096, B=16, H=16: speed over the best of fa4\n")
     with pytest.raises(FlashladderError, match="no kernel beside a library: expected cudnn or fa3 or fa4"):
         cross_checks.main([str(write_result(path, derive_paired(result())))])
-    with pytest.raises(SystemExit, match="2"):
-        cross_checks.main([])
+    assert error_line(cross_checks.main, [])
 
 
 @pytest.mark.usefixtures("simulated")
@@ -269,7 +238,7 @@ def test_the_command_asks_tools_for_the_same_cells(
     assert [(one.dtype, one.shape.seq_len) for one in asked] == [("fp16", 64), ("bf16", 64)]
     assert {one.subjects[0] for one in asked} == {"fa2"}
     made = load_as(out, SecondOpinionResult)
-    assert problems(made) == []
+    assert cross_checks.problems(made) == []
     assert [round(one.pct) for one in made.agreements] == [125, 125]
     assert made.left_out == ("ncu: the driver refuses hardware counters",)
     told = capsys.readouterr().out
@@ -297,12 +266,12 @@ class Sleeper(FakeGpu):
             if flush:
                 self.flush()
 
-        return partial(one_launch, lambda: FakeEvent(self), prepare, lambda: None)
+        return partial(cross_checks.one_launch, lambda: FakeEvent(self), prepare, lambda: None)
 
 
 def test_without_a_flush_the_gpu_sleeps_and_each_subject_has_its_turn() -> None:
     gpu = Sleeper()
-    found = warm_rounds(gpu.single(), TWO, gpu.launches(fa2=2.0, cudnn=1.0))
+    found = cross_checks.warm_rounds(gpu.single(), TWO, gpu.launches(fa2=2.0, cudnn=1.0))
     assert [one.us for one in found] == [pytest.approx((us,) * 3 * WARM_SAMPLES) for us in (2000.0, 1000.0)]
     assert found[1].rounds == tuple(number for number in range(3) for _ in range(WARM_SAMPLES))
     warm = ["fa20"] * WARM_UPS + ["cudnn0"] * WARM_UPS
@@ -313,11 +282,13 @@ def test_without_a_flush_the_gpu_sleeps_and_each_subject_has_its_turn() -> None:
 def test_a_launch_that_the_gpu_waited_for_is_taken_again() -> None:
     rounds = Rounds(("fa2",), "fp16", TINY, 1)
     gpu = Sleeper(late=[True, False])
-    (found,) = warm_rounds(gpu.single(), rounds, gpu.launches(fa2=2.0))
+    (found,) = cross_checks.warm_rounds(gpu.single(), rounds, gpu.launches(fa2=2.0))
     assert len(found.us) == WARM_SAMPLES
     assert (gpu.log.count("sleep"), gpu.log.count("sleepsleep")) == (WARM_SAMPLES, 1), "longer at the second try"
     gpu = Sleeper(late=[True] * cross_checks.TRIES)
-    assert "fa2: the host was too slow 5 times" in error_line(warm_rounds, gpu.single(), rounds, gpu.launches(fa2=2.0))
+    assert "fa2: the host was too slow 5 times" in error_line(
+        cross_checks.warm_rounds, gpu.single(), rounds, gpu.launches(fa2=2.0)
+    )
 
 
 def test_subjects_in_turn_with_each_other_run_up_and_change_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,9 +296,9 @@ def test_subjects_in_turn_with_each_other_run_up_and_change_their_order(monkeypa
     rounds, took = Rounds(("fa2", "cudnn", "fa4"), "fp16", TINY, 12), {"fa2": 2.0, "cudnn": 1.0, "fa4": 1.5}
 
     def once() -> tuple[Sleeper, tuple[Timings, ...]]:
-        gpu, ticks = Sleeper(), iter([0.0, 0.4, 0.9, RUN_UP_S])
+        gpu, ticks = Sleeper(), iter([0.0, 0.4, 0.9, cross_checks.RUN_UP_S])
         monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
-        return gpu, turn_rounds(gpu.single(flush=True), rounds, gpu.launches(**took))
+        return gpu, cross_checks.turn_rounds(gpu.single(flush=True), rounds, gpu.launches(**took))
 
     gpu, found = once()
     assert once()[0].log == gpu.log, "the same orders in every run"
@@ -380,7 +351,9 @@ def test_torchs_own_timer_and_events_are_asked(monkeypatch: pytest.MonkeyPatch) 
 
 def beside(speeds: dict[str, float], *, apart: bool = False) -> BenchResult:
     """The fixture's two kernels and libraries at these speeds of FA2's; each in blocks of its own where `apart`."""
-    libraries = [Series(kernel=name, pairs=pairs(speed, 7 + n)) for n, (name, speed) in enumerate(speeds.items())]
+    libraries = [
+        Series(kernel=name, pairs=bench_fixture.pairs(speed, 7 + n)) for n, (name, speed) in enumerate(speeds.items())
+    ]
     series = (*group().series, *libraries)
     parts = [(one,) for one in series] if apart else [series]
     made = result(*(group().model_copy(update={"series": part}) for part in parts))
@@ -395,7 +368,7 @@ def test_a_kernel_is_beside_the_better_library(apart: bool) -> None:
     assert (fast.timer, fast.over, fast.among) == (PAIRED, "fa4", ("cudnn", "fa4"))
     assert fast.pct == pytest.approx(110.0, abs=0.2)
     assert fast.low < fast.pct < fast.high < fast.low + 0.5
-    assert fast.over_us == pytest.approx(SHAPE.flops / 350e6, rel=0.001)
+    assert fast.over_us == pytest.approx(bench_fixture.SHAPE.flops / 350e6, rel=0.001)
     other = {one.kernel: one.over for one in advantages(beside({"cudnn": 1.0, "fa4": 0.9}, apart=apart))}
     assert set(other.values()) == {"cudnn"}
 
@@ -450,8 +423,8 @@ def test_other_timers_have_their_own_row_and_their_own_better_one() -> None:
     both = judged(slow.model_copy(update={"timings": (*slow.timings, fa4)}))
     slower = {one.kernel: one for one in advantages(both) if one.timer == "torch"}[KERNELS[1]]
     assert (slower.over, slower.host) == ("fa4", ("cudnn",))
-    lines = beside_libraries(advantages(made))
+    lines = cross_checks.beside_libraries(advantages(made))
     assert "fp16, S=4096, B=16, H=16: speed over the best of cudnn" in lines
     assert [line for line in lines if line.endswith("cudnn: the host's time")]
-    assert "speed over the best of cudnn" in table(made)
-    assert beside_libraries(advantages(judged(opinion("torch")))) == []
+    assert "speed over the best of cudnn" in cross_checks.table(made)
+    assert cross_checks.beside_libraries(advantages(judged(opinion("torch")))) == []

@@ -21,6 +21,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import EnergyResult, Sample, Sustained
+from tests.data_files import table_of
 from tests.null.bench_fixture import FAST, KEY, SHAPE, energy_of, group, kernel, look, result, sustained
 from tests.typed import error_line
 
@@ -121,24 +122,10 @@ def test_a_document_comes_back_as_it_was_written_and_prints_a_table(
     for runs in ((sustained(), sustained()), (sustained("nobody"),)):
         with pytest.raises(ValidationError, match="a run twice, or of a subject that nothing describes"):
             energy_of(*runs)
-    with pytest.raises(SystemExit, match="2"):
-        energy.main([])
-    assert "give iterations" in capsys.readouterr().err
+    assert "give iterations" in error_line(energy.main, [])
 
 
-@pytest.mark.parametrize(
-    ("clock", "joules", "bits", "limit"),
-    [
-        (1980, 1030.0, 0x0, "structure"),
-        (1905, 1030.0, 0x4, "structure"),
-        (1890, 1030.0, 0x0, "power"),
-        (1890, 900.0, 0x4, "power"),
-        (1890, 900.0, 0x0, "?"),
-        (1890, 900.0, None, "?"),
-        (1890, 900.0, 0x41, "hardware thermal"),
-        (None, 1030.0, 0x4, "?"),
-    ],
-)
+@pytest.mark.parametrize(("clock", "joules", "bits", "limit"), table_of("null/bench/energy", "limits"))
 def test_clock_and_power_say_what_holds_a_kernel(
     clock: int | None, joules: float, bits: int | None, limit: str
 ) -> None:

@@ -17,16 +17,7 @@ import torch
 
 from flashladder.bench import command as bench
 from flashladder.bench import references
-from flashladder.bench.references import (
-    PROBE,
-    Backend,
-    Subject,
-    arms,
-    lacking,
-    longest_kernel,
-    profiled,
-    reference_identity,
-)
+from flashladder.bench.references import PROBE, Backend, Subject, arms, lacking, longest_kernel, profiled
 from flashladder.bench.timing import bench_group
 from flashladder.cases.inputs import torch_dtype
 from flashladder.errors import FlashladderError
@@ -260,7 +251,7 @@ def test_the_command_times_references_and_keeps_them(
         return attention(q, k, v)
 
     monkeypatch.setitem(references.BACKENDS, "cudnn", fake(lambda: forward))
-    monkeypatch.setattr(bench, "reference_identity", reference_identity)
+    monkeypatch.setattr(bench, "reference_identity", references.reference_identity)
     out = tmp_path / "bench.json.gz"
     argv = ["16", "--configs", "a100", "--seq-lens", "512", "--dtype", "fp16", "--out", str(out)]
     assert bench.main([*argv, "--references", "all"]) == 0

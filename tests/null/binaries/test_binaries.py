@@ -11,22 +11,12 @@ import zipfile
 import pytest
 
 from flashladder import binaries
-from flashladder.binaries import (
-    MOST_UNPACKED,
-    Kernel,
-    chosen,
-    configuration,
-    demangled,
-    entries,
-    images,
-    kernels_of,
-    shortened,
-    with_facts,
-)
+from flashladder.binaries import MOST_UNPACKED, Kernel, chosen, configuration, entries, images, kernels_of, shortened
 from flashladder.errors import FlashladderError
 from flashladder.machine_code import cubin
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.names import KERNEL
+from tests.data_files import table_of
 from tests.null.binaries.fatbin_fixture import CUBIN, DATA, PTX, container, entry, wheel
 from tests.typed import error_line
 
@@ -65,34 +55,8 @@ def test_another_size_than_what_is_packed_is_damage(form: str, monkeypatch: pyte
     assert f"packed with {form}: expected lib{form}.so.1" in error_line(entry_of(len(CUBIN)).read, 10)
 
 
-FORWARD = (
-    (
-        "_ZN13pytorch_flash16flash_fwd_kernelI23Flash_fwd_kernel_traitsILi128ELi128ELi64ELi4ELb0ELb0EN7cutlass6half_tE"
-        "19Flash_kernel_traitsILi128ELi128ELi64ELi4ES3_EELb0ELb1ELb0ELb0ELb1ELb1ELb0ELb0EEEvNS_16Flash_fwd_paramsE"
-    ),
-    (
-        "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, cutlass::half_t, "
-        "Flash_kernel_traits<128, 128, 64, 4, cutlass::half_t> >, false, true, false, false, true, true, false, false>"
-        "(pytorch_flash::Flash_fwd_params)"
-    ),
-    (
-        "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128, (int)128, (int)64, (int)4, (bool)0, (bool)0, "
-        "cutlass::half_t, Flash_kernel_traits<(int)128, (int)128, (int)64, (int)4, cutlass::half_t>>, (bool)0, "
-        "(bool)1, (bool)0, (bool)0, (bool)1, (bool)1, (bool)0, (bool)0>(flash::Flash_fwd_params)"
-    ),
-    "flash_fwd_kernel (FP16, 128, 128, 64, 4): causal+even_MN+even_K",
-)
-BACKWARD = (
-    (
-        "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<96, 64, 128, 8, 2, 4, 4, "
-        "true, false, cutlass::bfloat16_t, Flash_kernel_traits<96, 64, 128, 8, cutlass::bfloat16_t> >, true, false, "
-        "false, false, false, true, false>(flash::Flash_bwd_params)"
-    ),
-    (
-        "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel (BF16, 96, 64, 128, 8): "
-        "layout_MSdP=2+layout_NdKV=4+layout_MdQ=4+V_in_regs+dropout+even_K"
-    ),
-)
+FORWARD = table_of("null/binaries/binaries", "forward")
+BACKWARD = table_of("null/binaries/binaries", "backward")
 BEFORE_ITS_TRAITS = (
     "_ZN5flash25flash_bwd_dot_do_o_kernelILb1E23Flash_bwd_kernel_traitsILi128ELi64ELi128ELi8ELi2ELi4ELi2ELb0ELb0EN7"
     "cutlass10bfloat16_tE19Flash_kernel_traitsILi128ELi64ELi128ELi8ES3_EEEEvNS_16Flash_bwd_paramsE"
@@ -122,7 +86,7 @@ def test_what_is_not_known_is_not_guessed(name: str) -> None:
 
 @pytest.mark.skipif(shutil.which("c++filt") is None, reason="binutils are not here")
 def test_names_are_demangled_in_one_run_and_others_stay() -> None:
-    names = demangled([FORWARD[0], BEFORE_ITS_TRAITS, KERNEL, "_Zno", "_Z1a\nb"])
+    names = binaries.demangled([FORWARD[0], BEFORE_ITS_TRAITS, KERNEL, "_Zno", "_Z1a\nb"])
     before = names.pop(BEFORE_ITS_TRAITS)
     assert names == {FORWARD[0]: FORWARD[1], KERNEL: KERNEL, "_Zno": "_Zno", "_Z1a\nb": "_Z1a\nb"}
     words = "layout_MSdP=2+layout_NdKV=4+layout_MdQ=2+clear_dQaccum"
@@ -223,7 +187,7 @@ def test_a_bomb_in_a_wheel_is_refused_before_it_is_inflated(tmp_path: Path, monk
 def test_kernels_of_a_library_and_what_they_take(tmp_path: Path) -> None:
     (tmp_path / "x.so").write_bytes(LIBRARY)
     with images(tmp_path / "x.so") as found:
-        kernels = with_facts(kernels_of(found, "SASS"))
+        kernels = binaries.with_facts(kernels_of(found, "SASS"))
         for one, arch in zip(kernels, ("sm_80", "sm_90"), strict=True):
             known, facts = read_cubin(DATA / f"tiny.{arch}.cubin"), one.facts
             assert (one.symbol, one.arch, one.kind) == (KERNEL, arch, "SASS")

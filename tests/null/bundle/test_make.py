@@ -22,6 +22,7 @@ from flashladder.files import last_iteration
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.toolchain import load_pins
+from tests.data_files import table_of, text_of
 from tests.typed import command, error_line
 
 
@@ -44,16 +45,7 @@ def test_grids_run_whose_kernels_all_come_along(numbers: list[int], arches: list
     assert grids_that_run(ladder(*numbers), arches) == grids
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--iterations", "7,x"], "--iterations takes numbers, commas between: found 'x'"),
-        (["--arch", "sm_61"], "unknown GPU architecture"),
-        (["--python", "3.9"], "this Python is not supported: expected 3.10"),
-        (["--platform", "win_amd64"], "not a platform of Linux on x86-64"),
-        (["--platform", "linux_x86_64,manylinux_2_28_aarch64"], "found 'manylinux_2_28_aarch64'"),
-    ],
-)
+@pytest.mark.parametrize(("words", "told"), table_of("null/bundle/make", "refused"))
 def test_a_mistake_is_refused(words: list[str], told: str) -> None:
     assert told in error_line(command, "bundle", *words)
 
@@ -67,18 +59,7 @@ def test_a_folder_that_is_none_is_refused_before_anything_is_compiled(
         command("bundle", "--arch", "sm_80", "--out", str(tmp_path / "README.md"))
 
 
-LOCK = """\
-# Generated
-colorama==0.4.6 ; sys_platform == 'win32' \\
-    --hash=sha256:aa
-numpy==2.2.6 ; python_full_version < '3.11' \\
-    --hash=sha256:bb \\
-    --hash=sha256:cc
-numpy==2.5.5 ; python_full_version >= '3.12' \\
-    --hash=sha256:ee
-tqdm==4.70.1 \\
-    --hash=sha256:ff
-"""
+LOCK = text_of("null/bundle/make", "lock")
 
 
 @pytest.mark.parametrize(

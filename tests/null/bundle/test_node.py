@@ -14,6 +14,7 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.grid import load_grid
 from flashladder.sweep import command
 from flashladder.sweep import place as devices
+from tests.typed import error_line
 
 CAME = {"name": ["flashladder-0.1.0-sm_90-cp312"], "arches": ["sm_90"], "grids": ["cpu", "h200"], "iterations": ["1"]}
 
@@ -83,31 +84,22 @@ def test_a_sweep_leaves_one_document_also_if_cells_failed_and_no_older_one(
         assert "invoke verify cpu.json.gz" in capsys.readouterr().err
 
 
-def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as left:
-        node.main(words)
-    text = capsys.readouterr().err
-    assert (left.value.code, text.count("\n")) == (2, 1)
-    return text
-
-
-def test_what_did_not_come_along_is_told(
-    unpacked: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "expected one of cpu, h200, found smoke; where there is a checkout: invoke bundle --grid smoke" in refused(
-        ["--grid", "smoke"], capsys
+def test_what_did_not_come_along_is_told(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (
+        "expected one of cpu, h200, found smoke; where there is a checkout: invoke bundle --grid smoke"
+        in error_line(node.main, ["--grid", "smoke"])
     )
     with pytest.raises(FlashladderError, match=r"expected a bundle with a grid \(this one has none\), found smoke"):
         node.require_along(load_grid("smoke"), {**CAME, "grids": []}, own=False)
-    assert "unknown grid" in refused(["--grid", "smok"], capsys)
+    assert "unknown grid" in error_line(node.main, ["--grid", "smok"])
     with monkeypatch.context() as patch:
         patch.setattr(metadata, "version", lambda _: "2.9.1")
-        assert "torch is missing or too old: expected 2.10 or later, found 2.9.1" in refused([], capsys)
+        assert "torch is missing or too old: expected 2.10 or later, found 2.9.1" in error_line(node.main, [])
     with_card(monkeypatch, "NVIDIA H200", "sm_90")
     node.require_along(load_grid("h200"), CAME, own=False)
     with_card(monkeypatch, "NVIDIA A100-SXM4-80GB", "sm_80")
-    assert "found sm_80 (NVIDIA A100-SXM4-80GB); where there is a checkout: invoke bundle --arch sm_80" in refused(
-        ["--grid", "h200"], capsys
+    assert "found sm_80 (NVIDIA A100-SXM4-80GB); where there is a checkout: invoke bundle --arch sm_80" in error_line(
+        node.main, ["--grid", "h200"]
     )
     with_card(monkeypatch, "NVIDIA B200", "sm_100")  # whose driver compiles the PTX
     node.require_along(load_grid("h200"), CAME, own=False)

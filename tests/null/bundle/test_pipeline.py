@@ -15,6 +15,7 @@ import pytest
 from flashladder.bundle.make import own_wheels
 from flashladder.paths import ROOT
 from flashladder.toolchain import load_pins
+from tests.data_files import text_of
 
 CARRIED = "flashladder/carried/"
 FOLDERS = ("configs", "iterations", "kernels", "requirements", "results/locks", "results/published")
@@ -63,14 +64,7 @@ def installed(site: Path, folder: Path, *words: str, **more: str) -> subprocess.
 
 
 def test_without_a_checkout_it_reads_its_own_files_and_builds_in_the_working_folder(site: Path, tmp_path: Path) -> None:
-    program = (
-        "from flashladder import paths, files\n"
-        "from flashladder.build.store import STORE\n"
-        "from flashladder.build import command as artifacts\n"
-        "from pathlib import Path\n"
-        "print(paths.ROOT, paths.BUILD, STORE, sep='\\n')\n"
-        "print(files.relative(Path(artifacts.__file__)), files.relative(paths.KERNELS / 'entry.cuh'), sep='\\n')\n"
-    )
+    program = text_of("null/bundle/pipeline", "program")
     ran = installed(site, tmp_path, "-c", program)
     build = tmp_path / "build"
     assert ran.stdout.splitlines() == [

@@ -142,10 +142,7 @@ def test_another_python_or_machine_and_words_that_cannot_be_are_told(tmp_path: P
     ):
         with pytest.raises(Refused, match=told):
             runner.unpacked(path, into, version, machine)
-    for words, place, told in (
-        (["--into"], path, "--into needs a folder"),
-        ([], tmp_path, "expected the one file"),
-    ):
+    for words, place, told in ((["--into"], path, "--into needs a folder"), ([], tmp_path, "expected the one file")):
         with pytest.raises(Refused, match=told):
             runner.prepare(words, place)
     assert not into.exists()

@@ -12,22 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from flashladder.cases.inputs import (
-    BESIDE,
-    CONTENTS,
-    ENDING,
-    FAR,
-    HEAVY,
-    LARGE_LOGITS,
-    LONE,
-    Case,
-    View,
-    cases_for,
-    emulator_cases,
-    far_stride,
-    layouts,
-    make_tensors,
-)
+from flashladder.cases import inputs
+from flashladder.cases.inputs import BESIDE, CONTENTS, ENDING, FAR, Case, View, cases_for, emulator_cases, far_stride
 from flashladder.cases.reference import References, Run, Subject, check_case, compared_slices
 from flashladder.check import command as check
 from flashladder.check.command import as_arrays, emulated_run
@@ -260,12 +246,12 @@ def test_cases_cover_the_rule() -> None:
         assert {case.view for case in cases} == set(get_args(View))
         for view in ("mixed", "mixed_slots", "one_off"):
             assert {case.turn for case in cases if case.view == view} == {0, 1, 2, 3}
-        assert {name for case in cases for name in case.contents} == set(CONTENTS) - {*LONE, *BESIDE, *ENDING}, (
+        assert {name for case in cases for name in case.contents} == set(CONTENTS) - {*inputs.LONE, *BESIDE, *ENDING}, (
             "the emulator asks for those"
         )
         assert max(case.scale for case in cases) == 30.0
         assert len({case.name for case in cases}) == len(cases)
-        kept = [case for case in cases if {layout.seq for layout in layouts(case)} == {2048}]
+        kept = [case for case in cases if {layout.seq for layout in inputs.layouts(case)} == {2048}]
         assert {"odd head slice", "sliced", "large logits", "grid", "extreme logits", "constant V", "far heads",
                 "far samples", "mixed rows of 2048 3"} <= {case.name.rsplit(" ", 1)[0] for case in kept}  # fmt: skip
 
@@ -276,7 +262,7 @@ def test_kernels_that_take_any_length_are_asked_for_ragged_ones_too() -> None:
         ragged = [one.shape.seq_len for one in cases_for(config, quick=quick) if one.name.startswith("ragged")]
         assert ragged == list(lengths)
     divisible = AmpereConfig("bf16", 128, 128, 64, 4, True, True, True, 2, 2, 2, False, False)
-    heavy = [case.shape.seq_len for case in cases_for(divisible) if case.contents == HEAVY]
+    heavy = [case.shape.seq_len for case in cases_for(divisible) if case.contents == inputs.HEAVY]
     assert heavy == [256, 512, 1024]
 
 
@@ -292,7 +278,7 @@ def test_the_cases_hold_the_accepted_shapes_and_fit_the_tiles(number: int) -> No
         assert len({case.name for case in cases}) == len(cases)
         assert all(case.shape.seq_len % config.B_r == case.shape.seq_len % config.B_c == 0 for case in cases)
         assert {case.view for case in cases} >= {"head_slice", "packed", "transposed", "sliced", "mixed", *FAR}
-        assert any(case.scale == LARGE_LOGITS for case in cases)
+        assert any(case.scale == inputs.LARGE_LOGITS for case in cases)
         assert {name for case in cases for name in case.contents} == set(CONTENTS) - set(ENDING), "no key by itself"
         assert [case.name for case in cases if case.repeats != 1] == ["small 2x256x2"]
         assert cases[0].repeats == 2
@@ -304,7 +290,7 @@ def test_the_cases_hold_the_accepted_shapes_and_fit_the_tiles(number: int) -> No
 def test_a_fixed_row_stride_gets_head_slices_that_it_takes_and_others_to_refuse() -> None:
     cases = emulator_cases(load_iteration(16).configs["a100"], 2048)
     for case in cases:
-        strides = make_tensors(case, "fp16", "cpu").row_strides
+        strides = inputs.make_tensors(case, "fp16", "cpu").row_strides
         assert (strides == {2048}) == (case.view in TAKEN), case.name
     assert [case.turn for case in cases if case.view == "one_off"] == [0, 1, 2, 3]
     assert {case.view for case in cases} > TAKEN
@@ -316,7 +302,7 @@ CASES = {case.view: case for case in emulator_cases(load_iteration(1).configs["a
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.view)
 def test_the_emulator_sees_torchs_own_memory(case: Case, dtype: str) -> None:
-    tensors = make_tensors(case, dtype, "cpu")
+    tensors = inputs.make_tensors(case, dtype, "cpu")
     four = (tensors.q, tensors.k, tensors.v, tensors.out)
     arrays = as_arrays(*four)
     for array, tensor in zip(arrays, four, strict=True):

@@ -15,17 +15,10 @@ from flashladder.ladder.grid import load_grid
 from flashladder.lock.schema import LockFile, write_lock
 from flashladder.paths import RESULTS
 from flashladder.problem import Problem
+from flashladder.results import schema
 from flashladder.results.derive import derive
 from flashladder.results.files import load_result, machine_name, write_result
-from flashladder.results.schema import (
-    BenchResult,
-    EmulatedCell,
-    EmulatedSweepResult,
-    Failure,
-    PlannedCell,
-    Sweep,
-    kernel_key,
-)
+from flashladder.results.schema import BenchResult, EmulatedCell, EmulatedSweepResult, Failure, PlannedCell, Sweep
 from flashladder.sweep import plan
 from flashladder.sweep.plan import CPU, Settings, cell_of, with_code
 from flashladder.sweep.records import Records
@@ -85,7 +78,7 @@ def emulated() -> EmulatedSweepResult:
 
 
 SWEPT = RESULTS / "h200" / "tune_07.json.gz"  # as small as a committed sweep gets
-FAST_KEY = kernel_key(16, FAST)
+FAST_KEY = schema.kernel_key(16, FAST)
 
 
 @pytest.fixture

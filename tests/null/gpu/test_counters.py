@@ -15,6 +15,7 @@ from flashladder.gpu import sanitize
 from flashladder.gpu.ncu import SPEC, Launches, differences, read_launches, read_peer
 from flashladder.names import CONFLICTS, LDSM, REGISTERS, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.problem import Problem
+from tests.data_files import table_of
 from tests.null.bench_fixture import HEADER
 
 
@@ -89,16 +90,7 @@ def test_kernels_are_launched_where_they_take_other_ways_besides() -> None:
     assert dataclasses.replace(launches, rare=False).shapes(split) == (sanitize.SHAPE,)
 
 
-@pytest.mark.parametrize(
-    ("script", "clean", "errors"),
-    [
-        ("echo '========= ERROR SUMMARY: 0 errors'", True, 0),
-        ("echo '========= ERROR SUMMARY: 2 errors'; exit 86", False, 2),
-        ("echo 'error: iteration 1 is not installed'; exit 2", False, None),
-        ("echo '========= ERROR SUMMARY: 0 errors'; exit 3", False, 0),
-        ("sleep 60 & wait", False, None),
-    ],
-)
+@pytest.mark.parametrize(("script", "clean", "errors"), table_of("null/gpu/counters", "sanitizer"))
 def test_only_a_clean_summary_and_exit_is_clean(tmp_path: Path, script: str, clean: bool, errors: int | None) -> None:
     launches = Launches((1,), ("a100",), ("fp16",), sanitize.SHAPE)
     tool = tmp_path / "compute-sanitizer"

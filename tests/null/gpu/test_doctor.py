@@ -17,6 +17,7 @@ from flashladder.errors import FlashladderError
 from flashladder.gpu import doctor
 from flashladder.gpu.doctor import CUDA_TORCH, EMULATOR, TorchBuild, n_gpus, require_gpu
 from flashladder.sweep import place
+from tests.data_files import table_of, text_of
 from tests.null.gpu.test_telemetry import FakeNvml
 from tests.typed import command, error_line
 
@@ -78,16 +79,7 @@ def test_a_cpu_torch_beside_a_gpu_is_lacking(monkeypatch: pytest.MonkeyPatch, tm
     assert "CPU only" in found[False].found
 
 
-@pytest.mark.parametrize(
-    ("text", "admin", "ncu", "ok", "words"),
-    [
-        ("RmProfilingAdminOnly: 1\n", False, "ncu", False, "NVreg_RestrictProfilingToAdminUsers=0"),
-        ("RmProfilingAdminOnly: 1\n", True, "ncu", True, "allowed to administrators"),
-        ("RmProfilingAdminOnly: 0\n", False, "ncu", True, "allowed"),
-        ("RmProfilingAdminOnly: 0\n", False, None, False, "install Nsight Compute"),
-        ("Something: 0\n", False, "ncu", False, "ERR_NVGPUCTRPERM"),
-    ],
-)
+@pytest.mark.parametrize(("text", "admin", "ncu", "ok", "words"), table_of("null/gpu/doctor", "counter_rights"))
 def test_counter_rights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, admin: bool, ncu: str | None, ok: bool, words: str
 ) -> None:
@@ -153,17 +145,7 @@ def test_what_is_missing_and_what_to_do(
 @pytest.mark.skipif(n_gpus() > 0, reason="says what happens without a GPU")
 @pytest.mark.parametrize("module", ["check", "bench"])
 def test_without_a_gpu_no_second_is_spent_on_importing_torch(module: str) -> None:
-    program = f"""
-import sys
-from types import SimpleNamespace
-from flashladder.{module} import command
-from flashladder.errors import FlashladderError
-try:
-    command.main(["7"])
-except (FlashladderError, SystemExit) as error:
-    print(error)
-sys.exit("torch" in sys.modules)
-"""
+    program = text_of("null/gpu/doctor", "without_torch").replace("MODULE", module)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "no GPU here" in done.stdout + done.stderr

@@ -17,25 +17,19 @@ from flashladder.bench import command as bench
 from flashladder.check import command as check
 from flashladder.errors import FlashladderError
 from flashladder.ladder import family
-from flashladder.ladder.config import MAX_SMEM_BYTES, KernelConfig
+from flashladder.ladder import iteration as iterations
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY, Ampere, AmpereConfig
 from flashladder.ladder.families.hopper import FAMILY as HOPPER
 from flashladder.ladder.families.hopper import HopperConfig, parts_of
 from flashladder.ladder.family import families, family_named, part_names
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import (
-    begun,
-    flattened,
-    included_files,
-    load_all,
-    load_iteration,
-    sources,
-    translation_unit,
-)
+from flashladder.ladder.iteration import begun, flattened, included_files, load_all, load_iteration, translation_unit
 from flashladder.ladder.selection import select_configs
 from flashladder.machine_code.ptxas import PtxasUsage
 from flashladder.names import EXAMPLE
 from flashladder.paths import KERNELS
+from tests.data_files import table_of
 from tests.typed import error_line
 
 
@@ -104,7 +98,7 @@ def test_a_broken_part_is_listed_and_is_an_error_for_its_reader(tmp_path: Path, 
     assert "xor" in part_names(part.parent)
     iteration = load_iteration(2)
     config = iteration.configs["a100"]
-    for read in (sources, flattened):
+    for read in (iterations.sources, flattened):
         with pytest.raises(FlashladderError, match=rf"layout/xor\.cuh: .*{message}") if message else nullcontext():
             assert read(iteration, config, kernels) == read(iteration, config)
 
@@ -166,43 +160,13 @@ def test_the_threads_and_shared_memory_of_a_cta() -> None:
     assert SPLIT.smem_bytes == LAZY.smem_bytes + 128 * 2 * 4, "m and l of each row"
 
 
-@pytest.mark.parametrize(
-    ("step", "wrong", "concerns"),
-    [
-        (24, {}, []),
-        (24, {"roles": "together"}, ["mainloop roles"]),
-        (24, {"roles": "together", "mainloop": "wgmma", "scheduler": "another"}, ["roles scheduler"]),
-        (26, {"mainloop": "overlapped"}, ["mainloop softmax"]),
-        (26, {"scheduler": "one_tile", "epilogue": "warpgroup_store"}, ["mainloop scheduler"]),
-        (26, {"roles": "together"}, ["mainloop roles", "roles scheduler"]),
-        (28, {"epilogue": "warp_store"}, ["scheduler epilogue"]),
-        (28, {"mainloop": "overlapped", "softmax": "exact"}, ["scheduler mainloop"]),
-        (28, {"roles": "ping_pong"}, []),
-    ],
-)
+@pytest.mark.parametrize(("step", "wrong", "concerns"), table_of("null/ladder/family", "contradictions"))
 def test_parts_that_exclude_each_other_are_named(step: int, wrong: dict[str, str], concerns: list[str]) -> None:
     parts = replace(load_iteration(step).parts, **wrong)
     assert [" ".join(found) for _, found in HOPPER.contradictions(parts)] == concerns
 
 
-@pytest.mark.parametrize(
-    ("step", "knobs", "reason"),
-    [
-        (24, {"overlap": False}, "overlap must be True: mainloop overlapped decides it"),
-        (24, {"n_consumers": 3, "B_r": 192}, "n_consumers 3: two warpgroups take turns in roles ping_pong"),
-        (24, {"d_head": 64}, "d_head 64: the kernels are written for 128"),
-        (22, {"n_consumers": 4, "B_r": 256}, "n_consumers 4: a CTA has at most 3 warpgroups that multiply"),
-        (22, {"B_c": 120}, "B_c 120: must be a multiple of 16, the k of P V's product"),
-        (22, {"B_c": 208}, "B_c 208: 64 to 192 columns of S fit a warpgroup's registers beside O"),
-        (22, {"B_c": 272}, "B_c 272: one copy brings at most 256 rows"),
-        (22, {"k_stages": 4, "v_stages": 4}, f"bytes of shared memory: a CTA has at most {MAX_SMEM_BYTES}"),
-        (20, {"B_r": 96}, "B_r 96 with 1 warpgroups: each has a multiple of 64 query rows"),
-        (24, {"v_stages": 1}, "v_stages 1: the next tile is asked for while one is read, so that there are two"),
-        (22, {"producer_registers": 0, "consumer_registers": 0}, "no producer_registers: a producer and its "),
-        (22, {"producer_registers": 40, "consumer_registers": 32}, "a consumer, to whom it gives registers, would "),
-        (26, {"v_stages": 2}, "v_stages 2: two tiles are read while the next one lands, so that there are three"),
-    ],
-)
+@pytest.mark.parametrize(("step", "knobs", "reason"), table_of("null/ladder/family", "reasons"))
 def test_what_parts_cannot_express_says_why(step: int, knobs: dict[str, Any], reason: str) -> None:
     own = load_iteration(step)
     config = own.configs["h200"]

@@ -18,64 +18,14 @@ from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.selection import one_config, select_configs
 from flashladder.names import EXAMPLE
+from tests.data_files import table_of, text_of
 from tests.typed import error_line
 
-GRID = """\
-why: A grid that is only there to be wrong.
-gpu: any
-iterations:
-  - 1
-  - "16 - swizzle"
-configs: prog
-dtypes: [fp16]
-seq_lens:
-  - {seq_len: 512, batch: 1}
-n_heads: 16
-"""
+GRID = text_of("null/ladder/grid", "grid")
 ALL = "exclude: [{dtypes: [fp16], why: It leaves nothing at all.}]"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "line", "message"),
-    [
-        ("gpu: any", "gpu: b200", 2, "bad value for 'gpu': expected one of any, a100, h100, h200, rtx3090, rtx4090,"),
-        ("  - 1\n", "  - 99\n", 4, "no such iteration"),
-        ("16 - swizzle", "16 - swizle", 5, "nothing named 'swizle' can be taken back from iteration 16"),
-        ("  - 1\n", '  - "16-swizzle"\n', 5, "duplicate item in 'iterations': expected each once, found 16 - swizzle"),
-        ("gpu: any", 'toolchains: ["13.1", "9.9"]\ngpu: any', 2, "no toolchain of this CUDA version is pinned: "),
-        ("gpu: any", "gpu: any\nmode: emulator\npairs: 12", 4, "'pairs' in a grid of the emulator"),
-        ("gpu: any", "gpu: any\npairs: 19", 3, "too few pairs for an honest interval: expected at least 20, found 19"),
-        ("16\n", f"16\n{ALL}", 11, "the exclusions leave no cell: expected at least one cell, found all 3 left out"),
-        ("configs: prog", "configs: porg", 6, "no such configuration"),
-        ("seq_len: 512", "seq_len: 520", 9, "seq_len is not a multiple of B_r of (FP16, 128, 64, 64, 4): async+load"),
-        (
-            "n_heads: 16",
-            "n_heads: 16\nn_kv_heads: 3",
-            11,
-            "heads of Q cannot share those of K and V evenly: ",
-        ),
-        ("n_heads: 16", "n_heads: 16\nmask: causal\nkv_len: 77", 12, "'kv_len' in a grid with a mask: expected none"),
-        (
-            "n_heads: 16",
-            "n_heads: 16\nmask: sliding",
-            11,
-            "bad value for 'mask': expected one of none, causal, found 'sliding'",
-        ),
-        (
-            "n_heads: 16",
-            "n_heads: 16\nmask: causal",
-            4,
-            "no kernel of iteration 1 computes these problems: expected mask",
-        ),
-        (
-            "n_heads: 16",
-            "n_heads: 16\nkv_len: 77",
-            4,
-            "no kernel of iteration 1 computes these problems: expected equal",
-        ),
-        ("n_heads: 16", "n_heads: 8", 5, "iteration 16 - swizzle has a fixed row stride: expected n_heads 16, found 8"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "line", "message"), table_of("null/ladder/grid", "malformed_grids"))
 def test_malformed_grids(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
     assert GRID.count(old) == 1
     (tmp_path / "g.yaml").write_text(GRID.replace(old, new), encoding="utf-8")
@@ -110,18 +60,7 @@ def test_an_error_in_a_file_that_a_grid_needs_names_that_file(monkeypatch: pytes
     assert error_line(load_grid, "cpu") == "iterations/07_tuned.yaml:3: not UTF-8"
 
 
-GOOD = """\
-gpu: z9
-title: Z9
-names: ["Zeta Z9*"]
-arch: sm_80
-peaks:
-  memory_bandwidth: {value: 10, unit: GB/s, source: a datasheet}
-  threads_per_block: {value: 1024, unit: thread/block, source: a guide}
-  shared_memory_per_block: {value: 64, unit: KiB, source: a guide}
-  registers_per_thread: {value: 255, unit: register/thread, source: a guide}
-  registers_per_block: {value: 65536, unit: register/block, source: a guide}
-"""
+GOOD = text_of("null/ladder/grid", "good")
 LIMIT = "  threads_per_block: {value: 1024, unit: thread/block, source: a guide}\n"
 
 
@@ -139,18 +78,7 @@ def test_a_drivers_name_leads_to_the_key_of_its_longest_pattern(tmp_path: Path) 
     assert "h100.yaml and h100pcie.yaml: two files name the same GPU" in error_line(gpu_key, "NVIDIA A100", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("value: 10,", "value: 0,", "6: bad value for 'peaks.memory_bandwidth.value': expected greater than 0"),
-        ("value: 10,", "value: .inf,", "6: bad value for 'peaks.memory_bandwidth.value': expected a finite number"),
-        ("unit: GB/s", "unit: TB/s", "5: bad value for 'peaks': expected memory_bandwidth in GB/s, found TB/s"),
-        ("value: 255,", "value: 25.5,", "5: bad value for 'peaks': expected registers_per_thread as a whole number"),
-        ("arch: sm_80", "arch: ampere", r"4: bad value for 'arch': expected text matching ^sm_\d+$, found 'ampere'"),
-        ("gpu: z9", "gpu: z8", "1: key and file name differ: expected z9, found z8"),
-        (LIMIT, "", "5: bad value for 'peaks': expected threads_per_block, registers_per_block, registers_per_"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "message"), table_of("null/ladder/grid", "malformed_gpus"))
 def test_a_malformed_file_is_one_clear_line(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in GOOD
     (tmp_path / "z9.yaml").write_text(GOOD.replace(old, new))
@@ -203,17 +131,7 @@ def test_a_tile_is_a_slice_of_tune() -> None:
         assert set(select_configs(step, key, ("fp16",))) == {one for one in space if (one.B_r, one.B_c) == (128, 64)}
 
 
-@pytest.mark.parametrize(
-    ("number", "key", "pieces"),
-    [
-        (1, SHORT.format(128, 64, 4), ["eager_load_blocks must be False: schedule lazy decides it"]),
-        (4, "64,64,4 2_2_2+opt", ["iteration 4 cannot", "optimized_softmax must be False: softmax exp in era"]),
-        (7, "256,256,4 0_0_0", ["optimized_softmax must be True: softmax exp2_folded in era"]),
-        (9, SHORT.format(64, 64, 2), ["2 warps copy 4 rows at a time: the static swizzle"]),
-        (15, SHORT.format(256, 32, 16), ["B_r 256 and B_c 32: must be multiples of 64"]),
-        (8, "64,64", ["'64,64' names 11 configurations of iteration 8", "64,64,4 0_0_0; 64,64,4 0_0_2", "and 5 more"]),
-    ],
-)
+@pytest.mark.parametrize(("number", "key", "pieces"), table_of("null/ladder/grid", "bad_keys"))
 def test_bad_keys(number: int, key: str, pieces: list[str]) -> None:
     message = error_line(lambda: one_config(load_iteration(number), key))
     assert all(piece in message for piece in pieces), message

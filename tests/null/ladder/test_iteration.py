@@ -23,69 +23,13 @@ from flashladder.ladder.iteration import claim_configs, load_all, load_iteration
 from flashladder.located import read_yaml
 from flashladder.names import GPUS
 from flashladder.paths import CONFIGS, ITERATIONS, RESULTS
+from tests.data_files import table_of, text_of
 from tests.typed import error_line
 
-ROOT = """\
-iteration: 1
-title: Base
-why: >
-  A kernel with everything that a tensor core needs and nothing that makes it fast.
-change:
-  layout: linear
-  schedule: lazy
-  operands: whole
-  k_order: column_major
-  softmax: exp
-  normalize: divide
-  gmem: advance
-  epilogue: offsets
-  store_policy: write_back
-  row_stride: 0
-configs:
-  any: {B_r: 64, B_c: 64, n_warps: 4}
-"""
-STEP = """\
-iteration: 2
-title: Swizzling
-parent: 1
-why: Units of sixteen bytes are permuted, so that rows spread over the banks.
-change:
-  layout: xor
-configs:
-  a100: {B_r: 128}
-expect:
-  sass: {LOP3: rises}
-"""
-HOPPER_ROOT = """\
-iteration: 1
-title: Base
-family: hopper
-why: >
-  A producer and two consumers, with everything that a later step changes.
-change:
-  problem: square
-  pipeline: rings
-  roles: specialised
-  mainloop: wgmma
-  softmax: exact
-  scheduler: one_tile
-  epilogue: warpgroup_store
-configs:
-  any: {B_r: 128, B_c: 128, n_consumers: 2, k_stages: 2, v_stages: 2, producer_registers: 24, consumer_registers: 240}
-"""
-HOPPER_STEP = """\
-iteration: 2
-title: Turns
-family: hopper
-parent: 1
-why: One warpgroup issues its products while the other computes exponentials.
-change:
-  roles: ping_pong
-configs:
-  any: {B_c: 144}
-expect:
-  main_loop: {BAR: 2}
-"""
+ROOT = text_of("null/ladder/iteration", "root")
+STEP = text_of("null/ladder/iteration", "step")
+HOPPER_ROOT = text_of("null/ladder/iteration", "hopper_root")
+HOPPER_STEP = text_of("null/ladder/iteration", "hopper_step")
 
 
 LADDER = load_all()
@@ -252,21 +196,7 @@ def test_the_title_names_what_goes_back_too(text: str, end: str) -> None:
     assert load_description(text).title.endswith(end)
 
 
-@pytest.mark.parametrize(
-    ("text", "change"),
-    [
-        ("16 - static_stride", {"gmem": "indexed", "row_stride": 0}),
-        ("16 - tile_d_head", {"layout": "xor_static"}),
-        ("16 - backward", {"schedule": "peeled"}),
-        ("16 - peeled", {"schedule": "eager", "softmax": "exp2_folded"}),
-        ("16 - indexed", {"schedule": "peeled", "gmem": "advance", "row_stride": 0}),
-        ("9 - xor_static", {"layout": "xor", "k_order": "column_major"}),
-        ("8 + row_major", {"k_order": "row_major"}),
-        ("8 + exp2_peeled", {"schedule": "peeled", "softmax": "exp2_peeled"}),
-        ("1+swizzle", {"layout": "xor"}),
-        ("16 - Static-GMEM-stride", {"gmem": "indexed", "row_stride": 0}),
-    ],
-)
+@pytest.mark.parametrize(("text", "change"), table_of("null/ladder/iteration", "ablations"))
 def test_one_change_and_what_hangs_on_it(text: str, change: dict[str, object]) -> None:
     assert dict(load_description(text).change) == change
 
@@ -298,21 +228,9 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
             assert ablation.family.conflicts(ablation.parts, config) == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        *((text, "not a description of an iteration: expected a number from 1 to 32, or a number with one change")
-          for text in ("sixteen", "", "swizzle", "16 * swizzle", "16 - a - b!")),
-        *((text, "exactly one change can be taken back from iteration 16: expected one of swizzle, ")
-          for text in ("16 -", "16 - swizzle - swizzle")),
-        ("3 - backward", "nothing named 'backward' can be taken back from iteration 3: expected one of swizzle, "),
-        ("1 - swizzle", "nothing named 'swizzle' can be taken back from iteration 1: expected no change"),
-        ("15 + eager", "can be added to iteration 15: expected one of static_gmem_stride, stale_maximum, rings, "),
-        ("7 + backward", "found schedule backward with gmem advance (an advancing pointer only walks forwards)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "message"), table_of("null/ladder/iteration", "bad_descriptions"))
 def test_bad_descriptions(text: str, message: str) -> None:
-    assert message in error_line(partial(load_description, text))
+    assert message.replace("LAST", str(len(LADDER))) in error_line(partial(load_description, text))
 
 
 def test_a_ladder_with_gaps_lists_its_numbers(tmp_path: Path) -> None:
@@ -321,16 +239,8 @@ def test_a_ladder_with_gaps_lists_its_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("subject", "cuda", "text", "variant", "package", "options", "session"),
-    [
-        (7, "", "7", "", "07", "7", ""),
-        ("1+Eager loads", "", "1 + eager_loads", " + eager_loads", "01_plus_eager_loads", '"1 + eager_loads"',
-         " -- + eager_loads"),
-        (1, "13.1", "1", " cuda 13.1", "01_cuda_13_1", "1 --toolchain 13.1", " -- --toolchain 13.1"),
-        ("16 - swizzle", "13.2", "16 - swizzle", " - swizzle cuda 13.2", "16_minus_swizzle_cuda_13_2",
-         '"16 - swizzle" --toolchain 13.2', " -- - swizzle --toolchain 13.2"),
-    ],
-)  # fmt: skip
+    ("subject", "cuda", "text", "variant", "package", "options", "session"), table_of("null/ladder/iteration", "names")
+)
 def test_every_name_follows(
     subject: int | str, cuda: str, text: str, variant: str, package: str, options: str, session: str
 ) -> None:

@@ -12,24 +12,13 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.lock.step_counts import by_class, scope_of
 from flashladder.machine_code import executions
+from flashladder.machine_code import flow as flows
 from flashladder.machine_code.executions import WORD, Executions, Values, advance, run
-from flashladder.machine_code.flow import (
-    EPILOGUE,
-    LAST,
-    LOOP,
-    PEELED,
-    PROLOGUE,
-    UNREACHED,
-    Flow,
-    Graph,
-    graph_of,
-    main_loop,
-    reached,
-    regions_of,
-)
+from flashladder.machine_code.flow import Flow, Graph, graph_of, reached
 from flashladder.machine_code.order import mma_before_use, steady, stretches, under_products, usual_path
 from flashladder.machine_code.sass import Instruction, Sass, parse
 from flashladder.view.code import order
+from tests.data_files import table_of
 from tests.null.machine_code.test_sass import code
 from tests.typed import error_line
 
@@ -107,34 +96,9 @@ def test_loops_are_entered_through_their_header_alone_and_lead_back_to_it(graph:
         assert cyclic == frozenset().union(*(loop.nodes for loop in loops))
 
 
-@pytest.mark.parametrize(
-    ("rows", "sizes"),
-    [
-        # a peeled block begins where its first tile has landed: at the wait before the barrier
-        (("LDGSTS.E [R1], [R2.64]", "DEPBAR.LE SB0, 0x1", "WARPSYNC R3", "LDSM.16.M88.4 R4, [R1]", WAIT,
-          "IADD3 R9, R9, 0x1, RZ", BARRIER, MMA, WAIT, BARRIER, "@P0 BRA `(.L_x_0)", "LDGSTS.E [R1], [R2.64]",
-          ".L_x_0:", MMA, "@P1 BRA `(.L_x_2)", ".L_x_1:", BARRIER, MMA, MMA, "@P2 BRA `(.L_x_1)",
-          ".L_x_2:", "FMUL R0, R0, R1", "EXIT"), {PROLOGUE: 4, PEELED: 10, LOOP: 4, EPILOGUE: 2}),
-        # whose barrier stands in a block before
-        (("NOP", BARRIER, "@P0 BRA `(.L_x_0)", "LDGSTS.E [R1], [R2.64]", ".L_x_0:", MMA,
-          ".L_x_1:", MMA, MMA, "@P2 BRA `(.L_x_1)", "EXIT"), {PROLOGUE: 1, PEELED: 4, LOOP: 3, EPILOGUE: 1}),
-        # without a barrier
-        (("NOP", MMA, ".L_x_1:", MMA, MMA, "@P2 BRA `(.L_x_1)", "EXIT"), {PEELED: 2, LOOP: 3, EPILOGUE: 1}),
-        # tensor instructions behind the loop are a last block
-        ((".L_x_0:", MMA, MMA, "@P0 BRA `(.L_x_0)", "FADD R0, R0, R1", MMA, "FMUL R0, R0, R1", "EXIT"),
-         {LOOP: 3, LAST: 2, EPILOGUE: 2}),
-        # code moved behind the end belongs where it comes from
-        ((".L_x_0:", MMA, "BRA.DIV ~URZ, `(.L_x_2)", ".L_x_1:", "@P0 BRA `(.L_x_0)", "BRA.DIV ~URZ, `(.L_x_4)",
-          ".L_x_3:", "EXIT", ".L_x_2:", "SHFL.BFLY PT, R0, R1, 0x1, 0x1f", "BRA `(.L_x_1)",
-          ".L_x_4:", "SHFL.BFLY PT, R0, R1, 0x1, 0x1f", "BRA `(.L_x_3)", ".L_x_5:", "BRA `(.L_x_5)"),
-         {LOOP: 5, EPILOGUE: 4, UNREACHED: 1}),
-        # rounds of a loop around the main one have a prologue and an epilogue of their own
-        (("NOP", ".L_x_0:", "LDG.E R4, [R2.64]", ".L_x_1:", MMA, "@P0 BRA `(.L_x_1)", "STG.E [R2.64], R4",
-          "@P1 BRA `(.L_x_0)", "EXIT"), {PROLOGUE: 2, LOOP: 2, EPILOGUE: 3}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("rows", "sizes"), table_of("null/machine_code/flow", "regions"))
 def test_each_instruction_has_its_region(rows: tuple[str, ...], sizes: dict[str, int]) -> None:
-    regions = regions_of(code(*rows))
+    regions = flows.regions_of(code(*rows))
     assert {name: len(regions.code(name)) for name in regions.present} == sizes
 
 
@@ -226,7 +190,7 @@ def test_blocks_that_lie_apart_repeat_a_wait_and_do_not_count() -> None:
 def test_a_rare_block_that_waits_or_in_which_lanes_ask_each_other_is_walked_around(asked: str) -> None:
     around = (PRODUCT, SENT, PRODUCT, SENT, WAITS.format(1), "@!P0 BRA `(.L_x_1)", asked, "FADD R0, R1, R2")
     sass = loop_of(*around, "MUFU.EX2 R5, R6", ".L_x_1:", "MUFU.EX2 R0, R4", "F2FP.F16.F32.PACK_AB R4, R2, R3")
-    loop = main_loop(sass)
+    loop = flows.main_loop(sass)
     path = usual_path(loop, sass.targets)
     assert (len(loop), len(path)) == (12, 9)
     assert under_products(path) == {"mufu_under_products": 1, "f2fp_under_products": 1, "fadd_under_products": 0}
@@ -314,25 +278,7 @@ def test_constants_are_parameters() -> None:
     assert after("LDC R4, c[0x0][R3+0x160]", {"R4": 3}, given) == {}
 
 
-@pytest.mark.parametrize(
-    ("row", "lost"),
-    [
-        ("LDG.E R4, [R2.64]", "R4"),
-        ("LDS.128 R4, [R9]", "R4 R5 R6 R7"),
-        ("LDSM.16.M88.4 R4, [R9]", "R4 R5 R6 R7"),
-        ("LDSM.16.MT88.2 R4, [R9]", "R4 R5"),
-        ("HMMA.16816.F16 R8, R4, R16, R8", "R8 R9"),
-        (HMMA, "R8 R9 R10 R11"),
-        ("CS2R R4, SR_CLOCKLO", "R4 R5"),
-        ("IMAD.WIDE.U32 R4, R2, R3, c[0x0][0x160]", "R4 R5"),
-        ("SHFL.BFLY PT, R4, R2, 0x1, 0x1f", "R4"),
-        ("FSETP.GT.AND P0, PT, R1, R2, PT", "P0"),
-        ("IADD3 R4, P0, R1, R99, RZ", "R4 P0"),
-        ("IADD3.X R4, R1, R2, RZ, P0, !PT", "R4"),
-        ("@P5 MOV R4, 0x1", "R4"),
-        ("STG.E [R4.64], R5", ""),
-    ],
-)
+@pytest.mark.parametrize(("row", "lost"), table_of("null/machine_code/flow", "forgotten"))
 def test_what_is_written_otherwise_is_forgotten(row: str, lost: str) -> None:
     known: Values = {f"R{i}": i for i in range(16)} | {"P0": 1, "UR4": 4}
     assert after(row, known) == {name: value for name, value in known.items() if name not in lost.split()}

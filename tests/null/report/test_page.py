@@ -26,26 +26,13 @@ from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult
 from flashladder.view.linked_page import TEMPLATES, frame, read_document
+from tests.data_files import text_of
 from tests.typed import error_line
 
 INDEX, CODE = RESULTS / "report" / "index.html", RESULTS / "report" / "code.html"
 BENCH = RESULTS / "h200" / "bench.json.gz"
 RECORDS = re.compile(r'<script type="text/plain" id="records">(.*?)</script>', re.DOTALL)
-TOY = '''"""A toy."""
-from flashladder.report.page import Cell, Column, Fold, Table
-from flashladder.report.page import draw, line
-
-ORDER, TITLE = 5, "TITLED"
-
-
-def content(book):
-    path = book.results / "published" / "progression.yaml"
-    record = book.records.fact(path, "</script><script>x</script>", {"<b>what</b>": "<i>that</i>"})
-    bad = "</table><img src=x onerror='window.hacked = 2'>"
-    table = Table("toy", bad, [Column("value"), Column(bad)], [[Cell("1.0", record, sort=1.0), Cell(bad)]])
-    panel = draw("toy-panel", "A panel", "It rises.", [1, 2], lambda axes: line(axes, [1, 2], [3, 4], 0, "rises"))
-    return [[panel], table, Fold("folded", ["<b>bold</b> & co"], "anchor")]
-'''
+TOY = text_of("null/report/page", "toy")
 
 
 @pytest.fixture(scope="module")

@@ -32,11 +32,7 @@ ABLATIONS = {
     ("1", ""): (0.20, 0),
     ("1 + swizzle", ""): (0.50, 0),  # worth 150 %
 }
-TOOLCHAINS = {
-    ("16", ""): (1.00, 40),
-    ("16", "13.1"): (1.05, 8),
-    ("16", "13.2"): (1.00, 40),
-}
+TOOLCHAINS = {("16", ""): (1.00, 40), ("16", "13.1"): (1.05, 8), ("16", "13.2"): (1.00, 40)}
 CRASHED = Failure(address="f" * 16, kind="crash", message="the worker died")
 
 
@@ -161,9 +157,7 @@ def test_the_script_writes_table_and_plot_the_same_each_time(
     assert written[0][f"{name}.png"].startswith(b"\x89PNG")
     assert f"{TITLES[name]}; data ".encode() in written[0][f"{name}.svg"]
     assert len(capsys.readouterr().out.splitlines()) == 8
-    with pytest.raises(SystemExit) as stopped:
-        sweep_tables.main([name, str(tmp_path / "none.json.gz")])
-    assert stopped.value.code == 2
+    assert error_line(sweep_tables.main, [name, str(tmp_path / "none.json.gz")])
 
 
 def cells(text: str, start: str) -> list[list[str]]:

@@ -7,18 +7,10 @@ from typing import Any
 
 import pytest
 
-from flashladder.results.derive import (
-    SW_POWER_CAP,
-    cells_of_host_time,
-    changed_state,
-    derive,
-    differences,
-    kept,
-    settle,
-    unequal,
-    waited_for_host,
-)
+from flashladder.results import derive as deriving
+from flashladder.results.derive import SW_POWER_CAP, cells_of_host_time, changed_state, derive, kept, settle, unequal
 from flashladder.results.schema import Block, Group
+from tests.data_files import table_of
 from tests.null.bench_fixture import FAST, SLOW, group, result, sample
 
 THERMAL = 0x40
@@ -62,16 +54,7 @@ def test_only_where_too_few_pairs_are_left_do_power_and_late_blocks_count_again(
     assert [one.dropped for one in again] == strict, "from the samples alone, whatever was written"
 
 
-@pytest.mark.parametrize(
-    ("late", "dropped", "expected"),
-    [
-        ([], [], False),
-        ([0, 1], [], False),  # half of four
-        ([0, 1, 2], [], True),
-        ([0, 1, 2], [0, 1], False),  # one of the two that count
-        ([0, 1, 2, 3], [0, 1, 2, 3], False),  # no block counts, so nothing is known
-    ],
-)
+@pytest.mark.parametrize(("late", "dropped", "expected"), table_of("null/results/blocks", "late"))
 def test_a_cell_waited_for_the_host_in_most_blocks_that_count(
     late: Sequence[int], dropped: Sequence[int], expected: bool
 ) -> None:
@@ -80,7 +63,7 @@ def test_a_cell_waited_for_the_host_in_most_blocks_that_count(
         for one in group().blocks
     )
     made = group().model_copy(update={"blocks": blocks})
-    assert waited_for_host([(made, made.series[0])]) is expected
+    assert deriving.waited_for_host([(made, made.series[0])]) is expected
     cells = {(one.kernel, made.dtype, made.shape) for one in made.series}
     assert cells_of_host_time([made]) == (cells if expected else set())
 
@@ -140,5 +123,5 @@ def without_first_block() -> tuple[Group, ...]:
     ],
 )
 def test_every_difference_is_one_line(change: dict[str, Any], lines: list[str]) -> None:
-    found = differences(DERIVED.model_copy(update=change), DERIVED)
+    found = deriving.differences(DERIVED.model_copy(update=change), DERIVED)
     assert [line.replace(" does not follow from the raw samples", "", 1) for line in found] == lines

@@ -71,8 +71,7 @@ def test_blocks_are_numbered_from_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "odd"),
-    [((A_A, FAST_KEY), SLOW_KEY), ((A_A, FAST_KEY, SLOW_KEY, SLOW_KEY), "one of them twice")],
+    ("order", "odd"), [((A_A, FAST_KEY), SLOW_KEY), ((A_A, FAST_KEY, SLOW_KEY, SLOW_KEY), "one of them twice")]
 )
 def test_a_blocks_order_names_the_kernels_that_have_pairs(order: tuple[str, ...], odd: str) -> None:
     own = group().blocks

@@ -18,6 +18,7 @@ from flashladder.paths import ROOT
 from flashladder.results.derive import derive
 from flashladder.results.files import DIGEST, identity, load_result, read_json, write_result
 from flashladder.results.schema import Failure, PlannedCell, Sweep
+from tests.data_files import table_of
 from tests.null.bench_fixture import FAST, SHAPE, result
 
 
@@ -62,15 +63,7 @@ def test_committed_counters_are_no_result_however_their_path_is_written(monkeypa
         assert identity(path) == (None, None, "")
 
 
-@pytest.mark.parametrize(
-    ("edit", "message"),
-    [
-        ("d['mode'] = 'fast'", "bench.mode: Input should be 'event-free', 'event-locked' or 'ncu-base': found fast"),
-        ("d['groups'][0]['shape']['batch'] = 0", "bench.groups.0.shape.batch: Input should be greater than 0: found 0"),
-        ("d['gpu'] = ['x']", "bench.gpu: Input should be a valid dictionary or instance of Gpu"),
-        ("d.pop('gpu')", "bench.gpu: Field required"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("edit", "message"), table_of("null/results/result_files", "keys"))
 def test_the_first_offending_key_is_named_with_what_stands_there(tmp_path: Path, edit: str, message: str) -> None:
     document = json.loads(derive(result()).model_dump_json())
     exec(edit, {"d": document})
@@ -79,15 +72,7 @@ def test_the_first_offending_key_is_named_with_what_stands_there(tmp_path: Path,
     assert told(path, load_result, CheckFailed) == f"{path}: {message}"
 
 
-@pytest.mark.parametrize(
-    ("planned", "failed", "message"),
-    [
-        ("ab", "b", None),
-        ("aba", "", "cell aaaaaaaaaaaaaaaa is planned twice"),
-        ("ab", "bb", "cell bbbbbbbbbbbbbbbb is failed twice"),
-        ("a", "cb", "cell bbbbbbbbbbbbbbbb failed, but was not planned"),
-    ],
-)
+@pytest.mark.parametrize(("planned", "failed", "message"), table_of("null/results/result_files", "cells"))
 def test_a_sweeps_cells_are_planned_once_and_fail_once(planned: str, failed: str, message: str | None) -> None:
     cell = PlannedCell(subject="16", config=FAST, dtype="fp16", shape=SHAPE, code="c", address="a" * 16)
     cells = tuple(cell.model_copy(update={"address": one * 16}) for one in planned)

@@ -10,21 +10,11 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.paths import RESULTS
 from flashladder.report.data import other_runs
+from flashladder.results import statistics
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult
-from flashladder.results.statistics import (
-    LogSummary,
-    floor_of,
-    harmonic_mean,
-    harmonic_summary,
-    log_ratios,
-    percent,
-    spearman,
-    stated,
-    summarize,
-    verdict,
-    widened,
-)
+from flashladder.results.statistics import LogSummary, floor_of, harmonic_mean, harmonic_summary, stated, summarize
+from tests.data_files import table_of
 
 
 def noisy(center: float, spread: float, n: int = 40, seed: int = 1) -> np.ndarray:
@@ -36,7 +26,7 @@ def noisy(center: float, spread: float, n: int = 40, seed: int = 1) -> np.ndarra
 )
 def test_times_that_mean_nothing_are_refused(reference: list[float], kernel: list[float]) -> None:
     with pytest.raises(FlashladderError, match="a time is not a finite positive number: found smallest"):
-        log_ratios(reference, kernel)
+        statistics.log_ratios(reference, kernel)
 
 
 def test_the_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
@@ -47,21 +37,9 @@ def test_the_interval_covers_the_true_median_about_as_often_as_it_says() -> None
     assert 175 <= covered <= 200  # 95 % of 200 is 190
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "enough", "expected"),
-    [
-        (0.02, 0.04, 24, "faster"),
-        (-0.04, -0.02, 24, "slower"),
-        (0.002, 0.006, 24, "same"),  # a real difference, but one that the reference has with itself
-        (0.005, 0.04, 24, "ambiguous"),
-        (-0.05, 0.05, 24, "ambiguous"),  # wide, not same
-        (0.01, 0.03, 24, "ambiguous"),  # from the floor on, not beyond it
-        (-0.01, 0.01, 24, "same"),
-        (0.4, 0.6, 25, "ambiguous"),  # too few pairs
-    ],
-)
+@pytest.mark.parametrize(("low", "high", "enough", "expected"), table_of("null/results/statistics", "verdicts"))
 def test_verdicts(low: float, high: float, enough: int, expected: str) -> None:
-    assert verdict(LogSummary((low + high) / 2, low, high, 24), floor=0.01, enough=enough) == expected
+    assert statistics.verdict(LogSummary((low + high) / 2, low, high, 24), floor=0.01, enough=enough) == expected
 
 
 def test_the_floor_is_the_farthest_end_of_any_interval() -> None:
@@ -72,22 +50,14 @@ def test_the_harmonic_mean_lies_in_its_interval() -> None:
     assert harmonic_mean([1.0, 0.5]) == pytest.approx(2 / 3)
     series = [(noisy(math.log(ratio), 0.01, seed=i), None) for i, ratio in enumerate((0.9, 1.0, 1.1))]
     found = harmonic_summary(series)
-    assert percent(found.median) == pytest.approx(100 * harmonic_mean([0.9, 1.0, 1.1]), abs=0.5)
+    assert statistics.percent(found.median) == pytest.approx(100 * harmonic_mean([0.9, 1.0, 1.1]), abs=0.5)
     assert found.low < found.median < found.high
     assert found.n == 120
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "rho"),
-    [
-        ([1.0, 2.0], [3.0, 9.0], 1.0),
-        ([1.0, 2.0, 3.0], [9.0, 4.0, 1.0], -1.0),
-        ([1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0], 0.8),
-        ([1.0, 2.0, 3.0, 1e9], [1.0, 3.0, 2.0, 4.0], 0.8),  # ranks, not values
-    ],
-)
+@pytest.mark.parametrize(("a", "b", "rho"), table_of("null/results/statistics", "correlations"))
 def test_spearmans_correlation(a: list[float], b: list[float], rho: float) -> None:
-    assert spearman(a, b) == pytest.approx(rho)
+    assert statistics.spearman(a, b) == pytest.approx(rho)
 
 
 BENCH = RESULTS / "h200" / "bench.json.gz"
@@ -98,7 +68,7 @@ BENCH = RESULTS / "h200" / "bench.json.gz"
 )
 def test_an_interval_holds_samples_floor_and_other_runs(others: list[float], low: float, high: float) -> None:
     samples = LogSummary(0.02, 0.019, 0.022, 24)
-    found = widened(samples, 0.006, others)
+    found = statistics.widened(samples, 0.006, others)
     assert [found.low, found.high] == pytest.approx([low, high])
     assert (found.median, found.n) == (samples.median, samples.n)
 

@@ -16,6 +16,7 @@ from flashladder.sweep.records import Records
 from flashladder.sweep.screen import Screen, emulated_table, finish, pack, require_own_name
 from tests.null.bench_fixture import GPU
 from tests.null.sweep_fixture import EMULATED, emulated, failed, planned, timed
+from tests.typed import error_line
 
 TORCH = Reference(op="fa2", torch="2.12", cuda="13.0", kernels={})
 
@@ -115,9 +116,8 @@ def test_another_grids_document_is_not_replaced(made: plan.Plan, records: Record
     require_own_name(other, records.packed)  # nothing is there yet
     finish(made, records, Screen(made, 6, 0, 0.0, as_json=True))
     require_own_name(made.grid, records.packed)
-    with pytest.raises(FlashladderError) as caught:
-        require_own_name(other, records.packed)
     where = f"{records.packed}: this path already holds another grid's document: "
-    assert str(caught.value) == f"{where}expected other, found {made.grid.name}; choose another folder with --out"
+    told = f"{where}expected other, found {made.grid.name}; choose another folder with --out"
+    assert error_line(require_own_name, other, records.packed) == told
     records.packed.write_bytes(b"half")
     require_own_name(other, records.packed)

@@ -15,15 +15,7 @@ from flashladder.ladder.grid import load_grid
 from flashladder.problem import Problem
 from flashladder.results.schema import PlannedCell
 from flashladder.sweep import place
-from flashladder.sweep.place import (
-    MOST_CPUS,
-    Card,
-    chosen,
-    code_of,
-    cpus,
-    fitting,
-    place_of,
-)
+from flashladder.sweep.place import MOST_CPUS, Card, chosen, code_of, cpus, fitting, place_of
 from flashladder.sweep.plan import cell_of
 from tests.typed import error_line
 

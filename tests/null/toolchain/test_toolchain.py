@@ -15,6 +15,7 @@ from flashladder.build import wheel as toolchains
 from flashladder.build.wheel import provide, toolchain_of
 from flashladder.errors import FlashladderError
 from flashladder.toolchain import find_ninja, find_toolchain, gpu_arch, host_compiler, load_pins
+from tests.data_files import text_of
 from tests.null.gpu.test_telemetry import FakeNvml
 from tests.typed import error_line
 
@@ -114,27 +115,7 @@ def test_the_gpu_from_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Stands for uv: writes the metadata and programs of what the lock file names into --target, and counts its calls.
-INSTALLER = """
-import sys
-from pathlib import Path
-words = sys.argv[1:]
-assert "--require-hashes" in words and "--no-deps" in words, words
-target, locked = Path(words[words.index("--target") + 1]), Path(words[words.index("-r") + 1])
-with (locked.parent / "calls").open("a") as calls:
-    calls.write("x")
-for line in locked.read_text().split():
-    name, _, version = line.partition("==")
-    info = target / f"{name}-{version}.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.4\\nName: {name}\\nVersion: {version}\\n")
-for name in PARTS:
-    program = target / "nvidia" / "cu13" / name
-    program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_text("#!/bin/sh\\n")
-    program.chmod(0o755)
-if "refused" in locked.read_text():
-    sys.exit("error: no such hash")
-"""
+INSTALLER = text_of("null/toolchain/toolchain", "installer")
 
 
 @pytest.fixture

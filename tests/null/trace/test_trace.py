@@ -24,6 +24,7 @@ import ptxemu
 from ptxemu.errors import EmulationError
 from ptxemu.values import Array
 from tests import typed
+from tests.data_files import table_of
 from tests.typed import error_line
 
 SCALE = 1 / math.sqrt(128)
@@ -204,19 +205,7 @@ MMA = "mma.sync.aligned.{}.f32 {{%f0, %f1, %f2, %f3}}, {{%r0, %r1{}}}, {{%r2{}}}
 SMALL = Problem(batch=1, seq_len=64, n_heads=1, d_head=128)
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["1", "--seq-len", "100"], "seq_len does not fit the tiles: expected a multiple of B_r = 64, found 100"),
-        (["1", "--block", "2"], "--block belongs to --show"),
-        (["1", "--show", "S", "--at", "2"], "bad --at: expected ROW,COLUMN such as 16,8, found '2'"),
-        (["1", "--show", "l", "--at", "9,4"], "bad --at for l: expected at most 63,3, found 9,4"),
-        (["1", "--show", "S", "--block", "4"], "bad --block: expected a whole number from 0 to 3, found '4'"),
-        (["1", "--sanitize", "--json"], "--sanitize runs an iteration's build"),
-        (["16 - swizzle", "--sanitize"], "--sanitize runs an iteration's build"),
-        (["7", "--sanitize"], "no GPU here: expected an NVIDIA GPU with its driver; `invoke emulate N --hazards`"),
-    ],
-)
+@pytest.mark.parametrize(("words", "says"), table_of("null/trace/trace", "refused"))
 def test_a_bad_command_line_is_one_line(words: list[str], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "n_gpus", lambda: 0)
     assert says in error_line(typed.command, "trace", *words)

@@ -22,6 +22,7 @@ from flashladder.view import code
 from flashladder.view.binary import clean_ptx, clean_sass, listing, only_entry
 from flashladder.view.code import FACTS, occupancy_of, occupancy_table, ptxas_csv
 from flashladder.view.command import compact, folded, kernel_text
+from tests.data_files import table_of, text_of
 from tests.typed import printed
 
 DATA = Path(__file__).parents[2] / "data"
@@ -178,16 +179,7 @@ def test_all_is_the_whole_text() -> None:
     assert json.loads(printed("show", "16", "--all", "--json"))["kernel"] in page
 
 
-UNIT = """\
-struct Kernel {
-    static constexpr int B_r = 64;
-    using Layout = flashladder::Xor;
-    template <int rows, int n>
-    using Same = flashladder::Tiled<rows, n>;
-    template <int rows, int n>
-    using Moved = flashladder::Tiled<n, rows>;
-};
-"""
+UNIT = text_of("null/view/code", "unit")
 
 
 def test_an_alias_that_moves_its_arguments_stays() -> None:
@@ -208,16 +200,6 @@ def test_what_all_kernels_share_is_folded_to_signatures() -> None:
     assert "// == part.cuh: What it is.\nint f(int a) { ... }" in folded(UNIT, {"part.cuh": text}, {"part.cuh"})
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("if (a) {\n    b();\n}\n", "if (a) { b(); }"),
-        ("if (a) {\n    b();  // why\n}\n", "if (a) { b(); }  // why"),
-        ("for (i) {\n    a();\n    b();\n}\n", "for (i) { a(); b(); }"),
-        ("template <int n>\n__device__ int f(int a,\n      int b);\n", "template <int n> int f(int a, int b);"),
-        ("static_assert(a,\n              b);\nint a, b;\n", "int a, b;"),
-        ("if (a) {\n    b();\n} else {\n    c();\n}\n", "if (a) {\n    b();\n} else {\n    c();\n}"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "line"), table_of("null/view/code", "folded"))
 def test_what_fits_on_a_line_stands_on_one(text: str, line: str) -> None:
     assert compact(text) == line

@@ -16,6 +16,7 @@ from flashladder.machine_code.flow import regions_of
 from flashladder.machine_code.opcodes import KINDS
 from flashladder.machine_code.sass import parse
 from flashladder.view.cfg import Picture, dot, outline, per_block, picture_of, svg
+from tests.data_files import table_of
 from tests.null.machine_code.test_sass import code
 
 LISTING = Path(__file__).parents[2] / "data" / "tiny.sm_80.sass"
@@ -36,21 +37,7 @@ def rounds() -> Picture:
 
 def test_an_outline_shows_regions_loops_and_runs(rounds: Picture) -> None:
     text = outline(rounds)
-    assert [" ".join(line.split()) for line in text.splitlines()[:13]] == [
-        "a kernel: of tests",
-        "14 instructions in 6 blocks, 1 loop; 1 more never run (trap, padding).",
-        "",
-        "block from instr runs dom tens fp32 int move mufu ldsm copy then",
-        "prologue: 1 instructions",
-        "B0 0 1 1 . . . 1 . . . B1",
-        "peeled block: 4 instructions",
-        "B1 10 4 1 B0 1 . 1 . . . . !P1 B5, B2",
-        "main loop: 7 instructions, 5 rounds",
-        ".> B2 50 4 5 B1 1 . 2 . . . . P0 B4, B3",
-        "| B3 90 1 4 B2 . . . . . . 1 B4",
-        "'- B4 a0 2 5 B2 . 1 . . . . . !P0 B2, B5",
-        "epilogue: 2 instructions",
-    ]
+    assert [" ".join(line.split()) for line in text.splitlines()[:13]] == table_of("null/view/flow_view", "outline")
     assert max(map(len, text.splitlines())) <= 80
     table = {line.split()[0]: line.split()[1:] for line in text.partition("by kind:\n")[2].splitlines()}
     assert table["tensor"] == ["0", "1", "1", "0", "6"]

@@ -11,6 +11,7 @@ from flashladder.machine_code.sass import parse
 from flashladder.paths import ROOT
 from flashladder.view.linked import Linked, Place, PtxRow, as_data, listing, of_line, of_opcode, ptx_rows, select
 from flashladder.view.linked_page import document, page, read_document
+from tests.data_files import table_of, text_of
 from tests.typed import error_line
 
 UNIT = (
@@ -24,18 +25,7 @@ UNIT = (
 )
 TWICE = ("float twice(float x, float y) {", "    return x * y;", "}")
 PTX = (ROOT / "tests" / "data" / "linked.ptx").read_text(encoding="ascii")
-SASS = """\
-.section .text.flash_fwd_kernel,"ax",@progbits
-        /*0000*/   MOV R1, c[0x0][0x28] ;
-        /*0010*/   IMAD.MOV.U32 R2, RZ, RZ, RZ ;
-.L_x_0:
-        /*0020*/   FMUL.FTZ R4, R2, R3 ;
-        /*0030*/   FMUL.FTZ R5, R4, R3 ;
-        /*0040*/   MOV R6, R5 ;
-        /*0050*/   ISETP.NE.AND P0, PT, R2, RZ, PT ;
-        /*0060*/   @P0 BRA `(.L_x_0) ;
-        /*0070*/   EXIT ;
-"""
+SASS = text_of("null/view/linked", "sass")
 MADE_FROM = (None, 1, 2, 3, 3, 4, 5, 6)
 
 
@@ -67,45 +57,12 @@ def test_a_row_has_its_line_its_text_its_label_and_the_calls_that_it_was_inlined
     assert rows[6].chain == ()  # line 0: the compiler made it up
 
 
-@pytest.mark.parametrize(
-    ("line", "opcode", "ptx", "sass"),
-    [
-        ("kernels/twice.cuh:2", "", {2, 3}, {2, 3, 4}),
-        ("twice.cuh", "", {2, 3}, {2, 3, 4}),
-        ("kernels", "", {2, 3}, {2, 3, 4}),  # a folder
-        ("kernel.cu:5", "", {3}, {3, 4}),  # through its calls
-        ("kernel.cu:4-6", "", {2, 3, 4, 5}, {2, 3, 4, 5, 6}),
-        ("kernel.cu:3", "", {0, 1}, {1}),
-        ("kernel.ptx:1-18", "", {0, 1, 2}, {1, 2}),
-        ("", "FMUL", {2, 3}, {2, 3}),
-        ("", "MOV", {3}, {0, 4}),  # not IMAD.MOV.U32, and one is the assembler's own
-        ("", "mul.f32", {2, 3}, {2, 3, 4}),
-        ("", "ld.param", {0}, set()),
-        ("kernel.cu:5", "FMUL", {3}, {3}),
-    ],
-)
+@pytest.mark.parametrize(("line", "opcode", "ptx", "sass"), table_of("null/view/linked", "selections"))
 def test_a_line_and_an_opcode_name_ptx_and_machine_code(line: str, opcode: str, ptx: set[int], sass: set[int]) -> None:
     assert select(KERNEL, line, opcode) == (frozenset(ptx), frozenset(sass))
 
 
-@pytest.mark.parametrize(
-    ("line", "opcode", "message"),
-    [
-        ("a:b", "", "not a line of source: expected FILE:LINE, FILE:FIRST-LAST (ascending), FILE or"),
-        ("kernel.cu:٣", "", "not a line of source"),
-        ("kernel.cu:5-4", "", "not a line of source"),
-        ("kernel.cu:0", "", "not a line of source"),
-        ("kernel.cu:1-2", "", "no code was made from there: expected a line with code, such as 3, 4, 5, 6, found"),
-        ("twise.cuh:3", "", "no such file in this kernel: expected one of kernel.cu, kernels/twice.cuh, kernel.ptx"),
-        ("", "FMULL", "did you mean 'FMUL'?"),
-        ("", "FMU", "no such machine instruction"),  # LDS is not LDSM
-        ("", "mu", "no such PTX instruction"),
-        ("", "mull.f32", "did you mean 'mul.f32'?"),
-        ("", "HMMA", "no such machine instruction: expected one of BRA, EXIT, FMUL, IMAD, ISETP, MOV, found 'HMMA'"),
-        ("", "FMUL.RZ", "no such machine instruction: expected one of FMUL.FTZ, found 'FMUL.RZ'"),
-        ("kernel.cu:3", "FMUL", "nothing in the kernel is of that line and of that opcode"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("line", "opcode", "message"), table_of("null/view/linked", "refused"))
 def test_what_names_nothing_is_one_line(line: str, opcode: str, message: str) -> None:
     assert message in error_line(select, KERNEL, line, opcode)
 
