@@ -100,7 +100,12 @@ class Rows(Family):
         return math.prod(shape[:3]) // config.B_r, 1, 1
 
     def launch(
-        self, config: RowConfig, tensors: Sequence[Any], multiprocessors: int, lse: Any = None, bounds: Sequence[Any] = ()
+        self,
+        config: RowConfig,
+        tensors: Sequence[Any],
+        multiprocessors: int,
+        lse: Any = None,
+        bounds: Sequence[Any] = (),
     ) -> Launch:
         import numpy as np
 
