@@ -141,11 +141,10 @@ def _cudnn() -> Forward:
     from torch.nn.functional import scaled_dot_product_attention
 
     def forward(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, bounds: Any = (), longest: Any = ()
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, **packing: Any
     ) -> torch.Tensor:
-        if bounds:
-            # torch 2.11 hands them to cuDNN 9.19, whose kernel took 26 times as long as FA3's and then read wild addresses
-            raise FlashladderError("torch has no sound way to cuDNN for packed sequences")
+        if packing:  # torch 2.11 has no public way to them
+            raise FlashladderError("cuDNN takes no packed sequences through torch")
         grouped = q.shape[2] != k.shape[2]
         q, k, v = (one.transpose(1, 2) for one in (q, k, v))
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
