@@ -39,7 +39,11 @@ if TYPE_CHECKING:
 ENERGY = "energy*.json.gz"
 ENERGY_HEADER = ("S", "#", "configuration", "TFLOP/s", "MHz", "W", "pJ/FLOP", "limited by")
 Cells = Mapping[tuple[str, int], Summary]  # by kernel and length
-HEADLINES = {"persistent": "", "causal": ", causal"}  # grids with a sentence in README, and its addition
+# Grids with a sentence in README, and its addition.
+HEADLINES = {
+    "persistent": "", "causal": ", causal",
+    "packed": ", packed sequences", "packed_causal": ", packed sequences, causal",
+}  # fmt: skip
 SHOWN = 90  # characters of a kernel's name; names of templates can be much longer
 HOST = "h"  # mark of a cell that shows the host's time, instead of a verdict
 
@@ -150,15 +154,15 @@ def headlines(results: Path = RESULTS) -> list[str]:
         if times := [ours[cell].pct / theirs[cell].pct for cell in ours.keys() & theirs.keys()]:
             lengths = [length for _, length in ours]
             dtypes = " and ".join(sorted({dtype for dtype, _ in ours}, reverse=True))
-            beside, missing = (
-                listed([TITLES[name] for name in LIBRARIES if (name in result.references) is timed_there])
-                for timed_there in (True, False)
-            )
+            there = [TITLES[name] for name in LIBRARIES if name in result.references]
+            missing = listed([TITLES[name] for name in LIBRARIES if name not in result.references])
+            beside = f"the best of {listed(there)}" if len(there) > 1 else listed(there)
+            one, last = min(lengths), max(lengths)
+            span = " to ".join(dict.fromkeys(f"{time:.2f}" for time in (min(times), max(times))))
+            where = f"from S = {one} to {last}" if one != last else f"at S = {one}"
             sentences.append(
-                f"- **{load_gpus()[machine].title}**{HEADLINES[grid]}: the fastest step is {min(times):.2f} to "
-                f"{max(times):.2f} times as fast as the best of {beside}, in {dtypes} from S = {min(lengths)} to "
-                f"{max(lengths)} ([table](results/report/{grid}_{machine}.md))."
-                + (f" Not timed there: {missing}." if missing else "")
+                f"- **{load_gpus()[machine].title}**{HEADLINES[grid]}: the fastest step is {span} times as fast as {beside}, in {dtypes} {where} "
+                f"([table](results/report/{grid}_{machine}.md))." + (f" Not timed there: {missing}." if missing else "")
             )
     return sentences
 
