@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import count, product
 from math import prod
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pydantic
@@ -102,8 +102,9 @@ def read_equivalent(path: Path = EQUIVALENT) -> tuple[Equivalent, ...]:
 
 
 def config_of(iteration: Iteration) -> KernelConfig:
-    """The A100's configuration in fp16; with a mask, if the iteration knows one."""
-    return one_config(iteration, mask=iteration.family.masks(iteration.parts)[-1])
+    """The A100's configuration in fp16; with a mask and for packed sequences, if the iteration knows them."""
+    family, parts = iteration.family, iteration.parts
+    return one_config(iteration, mask=family.masks(parts)[-1], packed=family.packs(parts))
 
 
 def mutants_of(iteration: Iteration) -> Iterator[Mutant]:
@@ -198,15 +199,18 @@ def launches_of(iteration: Iteration, config: KernelConfig) -> tuple[Planned, ..
     seven blocks, each on a cluster, whose parts have different lengths.
     """
 
-    def heads(count: int, length: int) -> Problem:
-        return Problem(batch=1, seq_len=length, n_heads=count, d_head=config.d_head, mask=config.mask)
+    def heads(count: int, length: int, keys: int | None = None) -> Problem:
+        sizes: dict[str, Any] = {"n_heads": count, "d_head": config.d_head, "mask": config.mask}
+        if config.is_packed:  # and one more sequence, of the next class of lengths
+            return Problem.packing([length, 1], [keys or length, 1], **sizes)
+        return Problem(batch=1, seq_len=length, kv_len=keys or length, **sizes)
 
     usual = heads(1, max(config.B_r, BLOCKS * config.B_c))
     if not launch_of(iteration, config, usual, 1).resident:
         return ((usual, 1),)
     on_one = [heads(4, config.B_c), heads(1, 3 * config.B_c), heads(1, 4 * config.B_c)]
     if config.mask != "none":
-        on_one.append(heads(1, config.B_r).varied(kv_len=(BLOCKS + 1) * config.B_c))
+        on_one.append(heads(1, config.B_r, (BLOCKS + 1) * config.B_c))
     shared = heads(1, (BLOCKS + 3) * config.B_c)
     is_split = prod(launch_of(iteration, config, shared).cluster) > 1
     return (*((one, 1) for one in on_one), *([(shared, MULTIPROCESSORS)] if is_split else []))
@@ -241,6 +245,7 @@ def look(
     first = 1 if schedule == "reverse" and alone(iteration, config, planned) else None
     tensors = make_tensors(iteration, config, shape, seed=1)
     scale_rows(*tensors[:2])
+    bounds = [np.array(one, np.int32) for one in shape.bounds] if shape.is_packed else []
     counters, hazards = ptxemu.Counters(), ptxemu.Hazards()
 
     def stop(_: int) -> None:
@@ -250,7 +255,7 @@ def look(
     with suppress(RaceFound):
         forward(
             iteration, config, tensors, kernel=kernel, observers=(counters, hazards),
-            multiprocessors=multiprocessors, first=first, schedule=schedule,
+            bounds=bounds, multiprocessors=multiprocessors, first=first, schedule=schedule,
             progress=None if kernel is None else stop,
         )  # fmt: skip
     found = counters.as_dict()

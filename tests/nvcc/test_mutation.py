@@ -32,7 +32,7 @@ KINDS = {
     **dict.fromkeys((22, 23, 24), ROLES),
     **dict.fromkeys((25, 26, 27), ROLES | {"bar.warp.sync"}),
     28: ROLES | {"bar.warp.sync", "barrier.cluster"},
-    **dict.fromkeys((29, 30, 31, 32), ROLES | {"bar.warp.sync"}),
+    **dict.fromkeys((29, 30, 31, 32, 33), ROLES | {"bar.warp.sync"}),
 }
 
 
