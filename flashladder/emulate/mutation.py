@@ -195,14 +195,15 @@ def launches_of(iteration: Iteration, config: KernelConfig) -> tuple[Planned, ..
     A persistent kernel runs one CTA on three launches instead. Four tiles of one block: only Q's ring stops the
     producer. Three tiles of three blocks: the odd number makes tiles begin and end in both of two buffers. Four tiles
     of four blocks: from four on a maximum may be kept, so that no wait for O comes before the end. With a mask a CTA's
-    last tile is a short one, so a tile of five blocks runs alone. A kernel that splits tiles also runs seven tiles of
+    last tile is a short one, so a tile of five blocks runs alone. Packed sequences
+    also run with a CTA more than there are tiles. A kernel that splits tiles also runs seven tiles of
     seven blocks, each on a cluster, whose parts have different lengths.
     """
 
     def heads(count: int, length: int, keys: int | None = None) -> Problem:
         sizes: dict[str, Any] = {"n_heads": count, "d_head": config.d_head, "mask": config.mask}
-        if config.is_packed:  # and one more sequence, of the next class of lengths
-            return Problem.packing([length, 1], [keys or length, 1], **sizes)
+        if config.is_packed:
+            return Problem.packing([length], [keys or length], **sizes)
         return Problem(batch=1, seq_len=length, kv_len=keys or length, **sizes)
 
     usual = heads(1, max(config.B_r, BLOCKS * config.B_c))
@@ -211,9 +212,10 @@ def launches_of(iteration: Iteration, config: KernelConfig) -> tuple[Planned, ..
     on_one = [heads(4, config.B_c), heads(1, 3 * config.B_c), heads(1, 4 * config.B_c)]
     if config.mask != "none":
         on_one.append(heads(1, config.B_r, (BLOCKS + 1) * config.B_c))
+    more = [(heads(1, config.B_c), 2)] if config.is_packed else []  # one CTA has no tile
     shared = heads(1, (BLOCKS + 3) * config.B_c)
     is_split = prod(launch_of(iteration, config, shared).cluster) > 1
-    return (*((one, 1) for one in on_one), *([(shared, MULTIPROCESSORS)] if is_split else []))
+    return (*((one, 1) for one in on_one), *more, *([(shared, MULTIPROCESSORS)] if is_split else []))
 
 
 def alone(iteration: Iteration, config: KernelConfig, planned: Planned) -> bool:
