@@ -22,12 +22,13 @@
 namespace flashladder {
 namespace {
 
-constexpr int rank = 4;                      // (batch, seq_len, n_heads, d_head)
-constexpr std::int64_t element_bytes = 2;    // fp16, bf16
-constexpr std::uintptr_t lse_bytes = 4;      // fp32
-constexpr std::int64_t vector_elements = 8;  // one 16-byte cp.async, and the step of a tensor map's strides
-constexpr std::int64_t max_grid_yz = 65535;  // CUDA's limit on gridDim.y and gridDim.z
-constexpr int max_listed = 24;               // configurations in one message
+constexpr int rank = 4;                        // (batch, seq_len, n_heads, d_head)
+constexpr std::int64_t element_bytes = 2;      // fp16, bf16
+constexpr std::uintptr_t lse_bytes = 4;        // fp32
+constexpr std::int64_t vector_elements = 8;    // one 16-byte cp.async, and the step of a tensor map's strides
+constexpr std::int64_t max_grid_yz = 65535;    // CUDA's limit on gridDim.y and gridDim.z
+constexpr std::int64_t packed_rows = 1 << 30;  // rows that a map of packed sequences has (hopper/args.cuh)
+constexpr int max_listed = 24;                 // configurations in one message
 constexpr const char *needs_general = "iterations from 29 on take it";
 constexpr const char *build_more = "build more with the --configs option of this iteration's build";
 constexpr const char *needs_packed = "iterations from 33 on take packed sequences";
@@ -122,7 +123,8 @@ inline void check_size(const TensorFacts &t, int dimension, const char *name, st
 
 inline void check_sizes(const TensorFacts &q, const TensorFacts &k, const KernelRow &row) {
     const std::int64_t limit = row.flat_grid ? INT_MAX : max_grid_yz;
-    const std::int64_t longest = row.causal ? INT_MAX - 2 * (row.B_r + row.B_c) : INT_MAX;  // sums of both lengths
+    const std::int64_t sums = row.causal ? INT_MAX - 2 * (row.B_r + row.B_c) : INT_MAX;  // of both lengths
+    const std::int64_t longest = row.packed ? packed_rows : sums;
     check_size(q, 0, "batch", limit);
     check_size(q, 1, "seq_len", longest);
     check_size(k, 1, "seq_len", longest);
