@@ -168,7 +168,8 @@ _ALIAS = re.compile(
 _USING = re.compile(r"^\s*using (?:typename [\w:]+::(?P<same>\w+)|(?P<name>\w+) = (?P<type>[^;]+));$")
 _INSTRUCTION = re.compile(r'asm(?: volatile)?\("([\w.:]+)')
 _FUNCTION = re.compile(
-    r"(?:^//(?P<comment>.*)\n)?^(?P<head>(?:template <.*> )?[\w:]+ (?P<name>\w+)(?:<(?P<of>\w+)>)?\((?:[^{}\n]|\n {4,})*\)) \{"
+    r"(?:^//(?P<comment>.*)\n)?^(?P<head>(?:template <.*> )?[\w:]+ (?P<name>\w+)(?:<(?P<of>\w+)>)?"
+    r"\((?:[^{}\n]|\n {4,})*\)) \{"
     r"(?:  //(?P<behind>.*))?(?P<body>.* \}(?:  //.*)?$|(?:\n .*)+\n\}$)",
     re.MULTILINE,
 )
