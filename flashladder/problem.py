@@ -65,7 +65,8 @@ class Problem(BaseModel):
         """Leaves out what is as usual."""
         usual = {"kv_len": self.seq_len, "n_kv_heads": self.n_heads, "mask": "none"}
         usual |= {"lengths": (), "kv_lengths": self.lengths}
-        return {name: value for name, value in handler(self).items() if usual.get(name) != value}
+        kept = handler(self)  # JSON has lists where this has tuples
+        return {name: value for name, value in kept.items() if usual.get(name) != getattr(self, name)}
 
     def varied(self, **changes: Any) -> Problem:
         """The problem with other sizes or another mask; what is equal now for Q and K stays equal."""

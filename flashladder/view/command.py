@@ -168,7 +168,8 @@ _ALIAS = re.compile(
 _USING = re.compile(r"^\s*using (?:typename [\w:]+::(?P<same>\w+)|(?P<name>\w+) = (?P<type>[^;]+));$")
 _INSTRUCTION = re.compile(r'asm(?: volatile)?\("([\w.:]+)')
 _FUNCTION = re.compile(
-    r"(?:^//(?P<comment>.*)\n)?^(?P<head>(?:template <.*> )?[\w:]+ (?P<name>\w+)(?:<(?P<of>\w+)>)?\(.*\)) \{"
+    r"(?:^//(?P<comment>.*)\n)?^(?P<head>(?:template <.*> )?[\w:]+ (?P<name>\w+)(?:<(?P<of>\w+)>)?"
+    r"\((?:[^{}\n]|\n {4,})*\)) \{"
     r"(?:  //(?P<behind>.*))?(?P<body>.* \}(?:  //.*)?$|(?:\n .*)+\n\}$)",
     re.MULTILINE,
 )
@@ -268,7 +269,7 @@ def _floor(text: str, above: str, types: Collection[str]) -> Iterator[str]:
     defined = {one["name"] for one in _FUNCTION.finditer(code)}
     for one in [*functions, *(one for one in _DECLARED.finditer(code) if one["name"] not in defined)]:
         if one["name"] in called:
-            line = one["head"].removeprefix("template <> ") + ";"
+            line = _cut(" ".join(one["head"].removeprefix("template <> ").split()) + ";")
             for word in filter(None, [*_INSTRUCTION.findall(one[0])[:1], *one.group("comment", "behind")]):
                 longer = f"{line}{', ' if ';  //' in line else '  // '}{word.strip()}"
                 line = longer if len(longer) <= WIDTH else line

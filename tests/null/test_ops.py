@@ -94,7 +94,7 @@ def test_its_names_are_listed_before_they_are_loaded_and_nothing_else_is() -> No
         "for name in dir(f): getattr(f, name)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["__version__ attention configurations forward", "False"]
+    assert done.stdout.splitlines() == ["__version__ attention attention_varlen configurations forward", "False"]
     assert set(dir(flashladder)) == set(flashladder.__all__)
 
 

@@ -40,10 +40,19 @@ def test_scores_count_one_by_one_and_those_on_the_diagonal_half_under_a_mask(
 )
 def test_files_and_titles_name_what_is_not_as_usual_and_only_that(own: dict[str, Any], text: str, kind: str) -> None:
     problem = Problem(**SQUARE | own)
-    assert problem.model_dump() == SQUARE | own
+    assert problem.model_dump() == problem.model_dump(mode="json") == SQUARE | own
     assert Problem.model_validate_json(problem.model_dump_json()) == problem
     assert (str(problem), problem.kind, problem.is_square) == (text, kind, not own)
     assert kinds([problem, Problem(**SQUARE), problem]) == kind
+
+
+@pytest.mark.parametrize("keys", [None, [2, 9]])
+def test_files_name_the_lengths_of_packed_sequences_and_those_of_keys_if_they_differ(keys: list[int] | None) -> None:
+    problem = Problem.packing([3, 5], keys, n_heads=6, d_head=128)
+    own = {"kv_lengths": keys, "kv_len": 11} if keys else {}
+    assert problem.model_dump(mode="json") == SQUARE | {"batch": 1, "seq_len": 8, "lengths": [3, 5]} | own
+    assert Problem.model_validate_json(problem.model_dump_json()) == problem
+    assert (problem.is_packed, problem.is_square) == (True, False)
 
 
 def test_what_is_equal_for_queries_and_keys_stays_equal_and_what_is_not_stays() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import importlib
 import importlib.util
+from itertools import product
 import math
 import os
 from pathlib import Path
@@ -462,7 +463,7 @@ CAPABILITIES = (80, 86, 87, 89, 90, 100, 103, 120, 999)
 PROGRAM = Path(__file__).with_name("host") / "select.cpp"
 
 
-def taken(folder: Path, number: int, key: str, asked: Sequence[tuple[int, str, int]]) -> list[str]:
+def taken(folder: Path, number: int, key: str, asked: Sequence[tuple[int, str, int, int]]) -> list[str]:
     """The default configurations of a library of an iteration, built with those of a selection key."""
     (folder / "empty.fatbin").write_bytes(bytes(64))
     step = load_iteration(number)
@@ -473,21 +474,26 @@ def taken(folder: Path, number: int, key: str, asked: Sequence[tuple[int, str, i
     return subprocess.run([program, *words], capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-@pytest.mark.parametrize("number", [7, 19, 26, 31])
+@pytest.mark.parametrize("number", [7, 19, 26, 31, 33])
 def test_a_gpu_takes_the_configuration_that_the_iteration_gives_it(tmp_path: Path, number: int) -> None:
     """As `flashladder.forward` does, which knows the GPU's name too."""
     step = load_iteration(number)
     masks = step.family.masks(step.parts)
-    asked = [(capability, dtype, i) for capability in CAPABILITIES for dtype in DTYPES for i in range(len(masks))]
+    packs = range(1 + step.family.packs(step.parts))
+    asked = list(product(CAPABILITIES, DTYPES, range(len(masks)), packs))
     assert taken(tmp_path, number, "prog", asked) == [
-        step.configs[configs_for(None, f"sm_{capability}")].with_dtype(dtype).with_mask(masks[i]).short_form()
-        for capability, dtype, i in asked
+        step.configs[configs_for(None, f"sm_{capability}")]
+        .with_dtype(dtype)
+        .with_mask(masks[i])
+        .with_packed(bool(packed))
+        .short_form()
+        for capability, dtype, i, packed in asked
     ]
 
 
 def test_without_the_tuned_one_it_is_the_first_that_was_built_if_it_is_of_the_dtype(tmp_path: Path) -> None:
     short_form = load_iteration(19).configs["a100"].short_form()
-    asked = [(90, "fp16", 0), (80, "fp16", 0), (0, "fp16", 0), (90, "bf16", 0)]
+    asked = [(90, "fp16", 0, 0), (80, "fp16", 0, 0), (0, "fp16", 0, 0), (90, "bf16", 0, 0)]
     refused = f"flashladder_97: q: expected a dtype that was built: {short_form}, found bf16"
     assert taken(tmp_path, 19, short_form, asked) == [short_form] * 3 + [refused]
 
@@ -496,6 +502,15 @@ def test_without_the_tuned_one_it_is_the_first_that_was_built_if_it_is_of_the_dt
 def test_a_mask_that_no_kernel_was_built_for_is_refused(tmp_path: Path, causal: int) -> None:
     step = load_iteration(31)
     short_form = step.configs["h200"].with_mask("none" if causal else "causal").short_form()
-    (message,) = taken(tmp_path, 31, short_form, [(90, "fp16", causal)])
+    (message,) = taken(tmp_path, 31, short_form, [(90, "fp16", causal, 0)])
     found = f"found {bool(causal)}; "
     assert message.startswith(f"flashladder_97: causal: expected what a kernel was built for: {short_form}, {found}")
+
+
+@pytest.mark.parametrize("packed", [0, 1])
+def test_a_packing_that_no_kernel_was_built_for_is_refused(tmp_path: Path, packed: int) -> None:
+    short_form = load_iteration(33).configs["h200"].with_packed(not packed).short_form()
+    (message,) = taken(tmp_path, 33, short_form, [(90, "fp16", 0, packed)])
+    argument, found = ("cu_seqlens_q", "packed sequences") if packed else ("q", "samples of one length")
+    expected = f"flashladder_97: {argument}: expected what a kernel was built for: {short_form}, found {found}; "
+    assert message.startswith(expected)

@@ -199,7 +199,7 @@ def test_a_wheel_for_one_architecture_is_asked_for_by_its_gpus(tmp_path: Path) -
     assert manifest["arches"] == ["sm_90a"]
     table = (found.wheel.parent / "table.cpp").read_text()
     assert 'flashladder_ptx[] = "compute_90a"' in table
-    assert table.count(f", 1, 1, {2**39 - 8}, 0, 0, 0, {{64, 64, 0, 0}}}},") == 2
+    assert table.count(f", 1, 1, {2**39 - 8}, 0, 0, 0, 0, {{64, 64, 0, 0}}}},") == 2
     config = load_iteration(24).configs["h200"]
     assert table.count(f"128, 128, 128, 384, {config.smem_bytes}, 90, 0, flashladder_fatbin_") == 2
     installed = Installed(Subject(24), print, manifest)

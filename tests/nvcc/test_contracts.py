@@ -51,7 +51,7 @@ def test_a_part_with_nothing_breaks_every_promise_of_every_contract(
     contracts = re.findall(r"^template <typename Part>\nstruct (\w+)", text, re.MULTILINE)
     promised = set(re.findall(r'"([\w\' ]+ must have [^"]+)"', text))
     assert len(contracts) == n_contracts
-    asserted = re.findall(r"static_assert\((!?lazy \|\| )?has_", text)
+    asserted = re.findall(r"static_assert\(((?:!?lazy|packed) \|\| )?has_", text)
     assert len(promised) == len(asserted) >= least
     assert asserted.count("!lazy || ") == (5 if family == "hopper" else 0)
     unit = tmp_path / "nothing.cu"

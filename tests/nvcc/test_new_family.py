@@ -60,50 +60,50 @@ def test_what_the_page_types_makes_a_wheel_locks_and_a_row_of_the_table(checkout
     for step in STEPS[ADDED + 1 :]:
         pages.run(step, checkout, pages.environment(checkout, checkout))
 
-    assert "build-iteration-33 -> A warp per row" in ran(checkout, "-m", "nox", "-l")
-    rows = invoke(checkout, "ptxas", "33", "--configs", "a100", "--arch", "sm_90", "--json")
+    assert "build-iteration-34 -> A warp per row" in ran(checkout, "-m", "nox", "-l")
+    rows = invoke(checkout, "ptxas", "34", "--configs", "a100", "--arch", "sm_90", "--json")
     assert {row["arch"] for row in json.loads(rows)} == {"sm_90"}
-    (wheel,) = (checkout / "build" / "iteration_33" / "sm_80").glob("flashladder_33-*.whl")
+    (wheel,) = (checkout / "build" / "iteration_34" / "sm_80").glob("flashladder_34-*.whl")
     site = checkout / "site"
     shutil.unpack_archive(wheel, site, "zip")
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import torch, flashladder\n"
         "for length in (64, 63):\n"
         "    q = torch.zeros(1, length, 3, 128, dtype=torch.float16, device='meta')\n"
-        "    try: print(flashladder.forward(q, q, q, iteration=33).shape)\n"
+        "    try: print(flashladder.forward(q, q, q, iteration=34).shape)\n"
         "    except Exception as error: print(error)"
     )
     shown = ran(checkout, "-c", program, str(site))
     assert "torch.Size([1, 64, 3, 128])" in shown
-    assert "flashladder_33: q: expected seq_len divisible by B_r = 4, found 63" in shown
+    assert "flashladder_34: q: expected seq_len divisible by B_r = 4, found 63" in shown
 
     locks = {path.stem: json.loads(path.read_text()) for path in (checkout / "results" / "locks").glob("*.json")}
-    assert [arch for arch in sorted(locks) if "33" in locks[arch]["iterations"]] == ["sm_80", "sm_90"]
-    assert set(locks["sm_80"]["iterations"]["33"]["kernels"]) == {
+    assert [arch for arch in sorted(locks) if "34" in locks[arch]["iterations"]] == ["sm_80", "sm_90"]
+    assert set(locks["sm_80"]["iterations"]["34"]["kernels"]) == {
         f"({dtype}, 128, {rows}): warp_per_row" for dtype in ("FP16", "BF16") for rows in (4, 8)
     }
-    assert "holds  iteration 8" in ran(checkout, "-m", "flashladder.lock.code_claims", "8", "33")
+    assert "holds  iteration 8" in ran(checkout, "-m", "flashladder.lock.code_claims", "8", "34")
 
     text = (checkout / "README.md").read_text(encoding="utf-8")
-    row = next(line for line in text.splitlines() if line.startswith("| 33 "))
+    row = next(line for line in text.splitlines() if line.startswith("| 34 "))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1] == "A warp per row"
     assert set(cells[2:]) == {"–", "not run here"}
-    assert "Iteration 33: not run here: needs compute capability 10.0 or later." in text
+    assert "Iteration 34: not run here: needs compute capability 10.0 or later." in text
 
 
 def test_it_shares_no_configuration_and_no_claim_with_the_other_family(checkout: Path) -> None:
     program = (
         "from flashladder.ladder.iteration import claim_configs, load_iteration as load, runnable\n"
         "from flashladder.ladder.selection import select_configs as chosen\n"
-        "both = [{type(one).__name__ for one in chosen(load(n), 'prog-all')} for n in (16, 33)]\n"
-        "print(both, claim_configs(load(33))[1])\n"
-        "print(runnable([16, 33], 'sm_90'), runnable([16, 33], 'sm_100a'))"
+        "both = [{type(one).__name__ for one in chosen(load(n), 'prog-all')} for n in (16, 34)]\n"
+        "print(both, claim_configs(load(34))[1])\n"
+        "print(runnable([16, 34], 'sm_90'), runnable([16, 34], 'sm_100a'))"
     )
     assert ran(checkout, "-c", program).splitlines() == [
         "[{'AmpereConfig'}, {'RowConfig'}] None",
-        "iteration 33: not run here: needs compute capability 10.0 or later",
-        "[16] [16, 33]",
+        "iteration 34: not run here: needs compute capability 10.0 or later",
+        "[16] [16, 34]",
     ]
 
 

@@ -52,16 +52,16 @@ def test_ten_steps_make_an_iteration(tmp_path: Path) -> None:
     before = hashes(root, 19)
     for step in TEN_STEPS:
         pages.run(step, root, pages.environment(root, ROOT))
-    assert "build-iteration-33 -> An epilogue of its own" in pages.ran(root, ROOT, "-m", "nox", "-l").stdout
-    assert hashes(root, 33) == before
+    assert "build-iteration-34 -> An epilogue of its own" in pages.ran(root, ROOT, "-m", "nox", "-l").stdout
+    assert hashes(root, 34) == before
     row = next(
-        line for line in (root / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| 33 ")
+        line for line in (root / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| 34 ")
     )
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1] == "An epilogue of its own"
     assert set(cells[2:]) == {"–"}, "not measured, not published"
     table = (root / "results" / "report" / "progression.md").read_text(encoding="utf-8")
-    row = next(line for line in table.splitlines() if line.startswith("| 33 "))
+    row = next(line for line in table.splitlines() if line.startswith("| 34 "))
     assert [cell.strip() for cell in row.strip("|").split("|")][-2:] == ["255", "8"]  # the H200's, as iteration 19
 
 

@@ -79,7 +79,12 @@ def program(folder: Path, plan: Path) -> Path:
 
 
 def words(
-    family: Family, config: Any, given: Sequence[Array], multiprocessors: int = H200, lse: Any = None
+    family: Family,
+    config: Any,
+    given: Sequence[Array],
+    multiprocessors: int = H200,
+    lse: Any = None,
+    bounds: Sequence[Any] = (),
 ) -> list[str]:
     """The program's arguments for a problem on a device with so many multiprocessors."""
     views = [number for one in given for number in (one.ctypes.data, one.strides[0], one.strides[1], one.strides[2])]
@@ -87,7 +92,9 @@ def words(
     device = (multiprocessors, *(clusters_at_once(parts, multiprocessors) for parts in range(2, 9)))
     row = (config.dtype == "bf16", config.mask == "causal", *own)
     sizes = (*given[0].shape[:3], *given[1].shape[1:3])
-    numbers = (config.B_r, config.B_c, *views, *sizes, *row, *device, 0 if lse is None else lse.ctypes.data)
+    packing = (1, *(one.ctypes.data for one in bounds), len(bounds[0]) - 1) if bounds else (0, 0, 0, 0)
+    written = 0 if lse is None else lse.ctypes.data
+    numbers = (config.B_r, config.B_c, *views, *sizes, *row, *device, written, *packing)
     return [str(int(number)) for number in numbers]
 
 
@@ -155,6 +162,20 @@ def test_both_sides_hand_over_the_same_general_problem(
     for wanted in (None, lse):
         (found,) = planned(hopper, [words(HOPPER, config, [q, k, v, out], lse=wanted)])
         require_same(found, HOPPER.launch(config, [q, k, v, out], H200, wanted))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("heads", [(12, 3), (1, 1)])
+def test_both_sides_hand_over_the_same_packed_sequences(hopper: Path, heads: tuple[int, int], causal: bool) -> None:
+    config = replace(CAUSAL, causal=causal, packed=True)
+    bounds = [np.array(places, np.int32) for places in ((0, 0, 300, 301, 1000), (0, 17, 17, 400, 4097))]
+    of_q, of_k = ((1, int(one[-1]), count, 128) for one, count in zip(bounds, heads, strict=True))
+    q, out = (np.zeros((of_q[1], of_q[2] + 1, 128), np.float16)[None, :, :-1] for _ in range(2))
+    k, v = (np.zeros(of_k, np.float16) for _ in range(2))
+    lse = np.zeros((1, of_q[2], of_q[1]), np.float32)
+    for wanted in (None, lse):
+        (found,) = planned(hopper, [words(HOPPER, config, [q, k, v, out], lse=wanted, bounds=bounds)])
+        require_same(found, HOPPER.launch(config, [q, k, v, out], H200, wanted, bounds))
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from flashladder.bench import command as bench
 from flashladder.bench import references
 from flashladder.bench.references import PROBE, Backend, Subject, arms, lacking, longest_kernel, profiled
 from flashladder.bench.timing import bench_group
-from flashladder.cases.inputs import torch_dtype
+from flashladder.cases.inputs import Tensors, torch_dtype
 from flashladder.errors import FlashladderError
 from flashladder.problem import Problem
 from flashladder.results.derive import derive, problems
@@ -53,7 +53,12 @@ def fake(forward: Callable[[], references.Forward], version: str = "9.19.0") -> 
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three references on this CPU: one that works, one that is not installed, one that refuses this GPU."""
     small = torch.randn(1, 64, 1, 128)
-    monkeypatch.setattr(references, "probe", lambda dtype, _: (small.to(torch_dtype(dtype)),) * 3)
+
+    def probe(dtype: str, _: Problem) -> Tensors:
+        q = small.to(torch_dtype(dtype))
+        return Tensors(q, q, q, q, q, q)
+
+    monkeypatch.setattr(references, "probe", probe)
     for name, forward in (("cudnn", lambda: attention), ("fa3", missing), ("fa4", missing), ("flash-attn", refused)):
         monkeypatch.setitem(references.BACKENDS, name, fake(forward))
 

@@ -152,13 +152,13 @@ CONFIG = KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_
 def test_a_row_holds_the_configuration_in_the_order_of_the_struct() -> None:
     source = table_source("flashladder_16", FAMILY, [(CONFIG, Path("a/kernel.fatbin"), ())], ("sm_90", "sm_80"), 2048)
     row = f'{{"{CONFIG.short_form()}", "fp16", 128, 64, 128, 128, 65536, 80, 2048, flashladder_fatbin_0'
-    assert f"{row}, 0, 0, {2**30 - 1}, 0, 0, 0, {{0}}}}," in source
+    assert f"{row}, 0, 0, {2**30 - 1}, 0, 0, 0, 0, {{0}}}}," in source
     struct = re.search(r"struct KernelRow \{(.*?)\n\};", (KERNELS / "host" / "launch.h").read_text(), re.DOTALL)
     assert struct is not None
     declared = re.sub(r"//.*", "", struct[1]).replace("*", " ").split(";")
     names = [name.split()[-1] for line in declared if line.strip() for name in line.split(",")]
     expected = "config dtype B_r B_c d_head n_threads smem_bytes capability row_stride fatbin alone any_length"
-    expected += " max_row_stride general causal flat_grid own[4]"
+    expected += " max_row_stride general causal packed flat_grid own[4]"
     assert names == expected.split()
 
 

@@ -266,7 +266,7 @@ def test_a_missing_or_malformed_reading_says_how_to_make_it(tmp_path: Path, read
         load_reading(tmp_path / "counters.json")
     (tmp_path / "counters.json").write_text('{"schema_version": 2}', encoding="utf-8")
     assert "schema_version" in error_line(load_reading, tmp_path / "counters.json")
-    assert "no emulated counters of iteration 33" in error_line(reading.of, 33)
+    assert "no emulated counters of iteration 34" in error_line(reading.of, 34)
 
 
 def test_the_emulator_agrees_with_all_hardware_and_one_sector_or_instruction_off_is_a_difference(
