@@ -68,10 +68,11 @@ const char *cudaGetErrorName(cudaError_t) {
 }
 
 // A problem is `numbers` numbers: a tile, four tensors, the shapes of Q and K, what a row says, and a device, which is
-// multiprocessors and clusters of 2 to 8 CTAs at once.
+// multiprocessors and clusters of 2 to 8 CTAs at once. Then where the log-sum-exp goes, and of packed sequences whether
+// a row takes them, where each begins in Q and K, and how many there are.
 // Each is planned twice; a line of JSON shows the launch.
 int main(int argc, char **argv) {
-    constexpr int numbers = 38;
+    constexpr int numbers = 42;
     for (int at = 1; at + numbers <= argc; at += numbers) {
         long long n[numbers];
         for (int i = 0; i < numbers; ++i)
@@ -93,6 +94,7 @@ int main(int argc, char **argv) {
                             0,
                             0,
                             static_cast<int>(n[24]),
+                            static_cast<int>(n[38]),
                             0,
                             {own(0), own(1), own(2), own(3)}};
         const Device device{static_cast<int>(n[29]), [&](int ctas) { return static_cast<int>(n[28 + ctas]); }};
@@ -106,7 +108,10 @@ int main(int argc, char **argv) {
                               n[21],
                               n[22],
                               1 / std::sqrt(128.0),
-                              reinterpret_cast<float *>(n[37])};
+                              reinterpret_cast<float *>(n[37]),
+                              reinterpret_cast<const std::int32_t *>(n[39]),
+                              reinterpret_cast<const std::int32_t *>(n[40]),
+                              n[41]};
         const int before = encoded;
         try {
             plan(row, problem, device);
