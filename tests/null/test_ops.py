@@ -531,26 +531,6 @@ def test_attention_varlen_names_a_wrong_argument(general: Calls, change: dict[st
     assert not general
 
 
-def test_attention_varlen_traces_whole_at_lengths_that_vary(general: Calls) -> None:
-    graphs: list[Any] = []
-
-    def counted(graph: Any, _: object) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
-    def both(q: torch.Tensor, k: torch.Tensor, *bounds: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        longest = (q.shape[0], k.shape[0])
-        causal = flashladder.attention_varlen(q, k, k, *bounds, *longest, causal=True, out=torch.empty_like(q))
-        return causal, *flashladder.attention_varlen(q, k, k, *bounds, *longest, return_lse=True)
-
-    torch.compiler.reset()
-    compiled: Any = torch.compile(both, backend=counted, fullgraph=True, dynamic=True)
-    for q_len, kv_len, sequences in ((16, 77, 6), (300, 5, 2), (9, 1000, 5)):
-        (q, cu_q), (k, cu_k) = packed(q_len, sequences=sequences), packed(kv_len, 2, sequences)
-        assert compiled(q, k, cu_q, cu_k)[0].shape == q.shape
-    assert len(graphs) == 1
-
-
 def test_attention_traces_whole_at_lengths_that_vary(general: Calls) -> None:
     graphs: list[Any] = []
 
@@ -558,15 +538,19 @@ def test_attention_traces_whole_at_lengths_that_vary(general: Calls) -> None:
         graphs.append(graph)
         return graph.forward
 
-    def both(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def both(q: torch.Tensor, k: torch.Tensor, cu_q: torch.Tensor, cu_k: torch.Tensor) -> tuple[torch.Tensor, ...]:
         causal = flashladder.attention(q, k, k, causal=True, scale=0.5, out=torch.empty_like(q))
-        return flashladder.attention(q, k, k) + causal, *flashladder.attention(q, k, k, return_lse=True)
+        rows, keys, longest = q[0], k[0], q.shape[1]
+        out = flashladder.attention_varlen(rows, keys, keys, cu_q, cu_k, longest, out=torch.empty_like(rows))
+        pair = flashladder.attention_varlen(rows, keys, keys, cu_q, cu_k, longest, causal=True, return_lse=True)
+        return flashladder.attention(q, k, k) + causal, *flashladder.attention(q, k, k, return_lse=True), out, *pair
 
     torch.compiler.reset()
     compiled: Any = torch.compile(both, backend=counted, fullgraph=True, dynamic=True)
-    for q_len, kv_len in ((16, 77), (300, 5), (9, 1000)):
+    for q_len, kv_len, sequences in ((16, 77, 6), (300, 5, 2), (9, 1000, 5)):
         q, k = (torch.empty(2, n, 4, 128, dtype=torch.float16, device="meta") for n in (q_len, kv_len))
-        assert compiled(q, k)[0].shape == q.shape
+        bounds = packed(sequences=sequences)[1]
+        assert compiled(q, k, bounds, bounds.clone())[0].shape == q.shape
     assert len(graphs) == 1
 
 

@@ -419,7 +419,7 @@ def test_good_packed_arguments_pass_every_check_but_the_device_and_trace(
 ) -> None:
     for device in ("cpu", "meta"):
         with torch.device(device):
-            given = (tensor(*rows), tensor(*keys), begins(sequences + 1), begins(sequences + 1))
+            given: Any = (tensor(*rows), tensor(*keys), begins(sequences + 1), begins(sequences + 1))
             written: dict[str, Any] = {"out": tensor(*rows), "lse": lse(rows[1], rows[0])}
         if device == "cpu":
             for more in ({"return_lse": True}, written):
