@@ -79,6 +79,7 @@ def attention(
 def varlen(
     q: torch.Tensor | None = None,
     k: torch.Tensor | None = None,
+    /,
     *bounds: torch.Tensor,
     name: str = GENERAL,
     out: object = None,
@@ -419,7 +420,7 @@ def test_good_packed_arguments_pass_every_check_but_the_device_and_trace(
 ) -> None:
     for device in ("cpu", "meta"):
         with torch.device(device):
-            given: Any = (tensor(*rows), tensor(*keys), begins(sequences + 1), begins(sequences + 1))
+            given = (tensor(*rows), tensor(*keys), begins(sequences + 1), begins(sequences + 1))
             written: dict[str, Any] = {"out": tensor(*rows), "lse": lse(rows[1], rows[0])}
         if device == "cpu":
             for more in ({"return_lse": True}, written):
