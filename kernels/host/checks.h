@@ -28,6 +28,8 @@ constexpr std::uintptr_t lse_bytes = 4;      // fp32
 constexpr std::int64_t vector_elements = 8;  // one 16-byte cp.async, and the step of a tensor map's strides
 constexpr std::int64_t max_grid_yz = 65535;  // CUDA's limit on gridDim.y and gridDim.z
 constexpr int max_listed = 24;               // configurations in one message
+// Rows of packed sequences, of all together: kPackedEnd of hopper/args.cuh.
+constexpr std::int64_t max_packed = 1 << 30;
 constexpr const char *needs_general = "iterations from 29 on take it";
 constexpr const char *build_more = "build more with the --configs option of this iteration's build";
 constexpr const char *needs_packed = "iterations from 33 on take packed sequences";
@@ -122,7 +124,8 @@ inline void check_size(const TensorFacts &t, int dimension, const char *name, st
 
 inline void check_sizes(const TensorFacts &q, const TensorFacts &k, const KernelRow &row) {
     const std::int64_t limit = row.flat_grid ? INT_MAX : max_grid_yz;
-    const std::int64_t longest = row.causal ? INT_MAX - 2 * (row.B_r + row.B_c) : INT_MAX;  // sums of both lengths
+    const std::int64_t any = row.causal ? INT_MAX - 2 * (row.B_r + row.B_c) : INT_MAX;  // sums of both lengths
+    const std::int64_t longest = row.packed ? max_packed : any;
     check_size(q, 0, "batch", limit);
     check_size(q, 1, "seq_len", longest);
     check_size(k, 1, "seq_len", longest);

@@ -272,6 +272,10 @@ BAD: dict[str, tuple[Any, ...]] = {  # a call, and pieces of its message
         lambda: varlen(None, tensor(9, 3, 128)),
         "k: expected a number of heads that divides q's 16, found 3",
     ),
+    "too many packed keys": (
+        lambda: varlen(tensor(1, 1, 128), tensor(1, 1, 128).expand(2**30 + 1, 1, 128)),
+        "k: expected seq_len of at most 1073741824, found 1073741825",
+    ),
     "bounds of 64 bits": (
         lambda: varlen(None, None, begins(3, dtype=torch.int64), begins(3)),
         "cu_seqlens_q: expected dtype int32, found int64; convert it with .int()",

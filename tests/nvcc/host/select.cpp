@@ -1,4 +1,5 @@
-// Prints, for each compute capability, dtype, mask and packing, the default configuration. The test appends a table of kernels.
+// Prints, for each compute capability, dtype, mask and packing, the default configuration. The test appends a table of
+// kernels.
 #include <cstdio>
 #include <cstdlib>
 #include "host/checks.h"
