@@ -52,7 +52,7 @@ class Problem(BaseModel):
         found = handler(given)
         if found.n_heads % found.n_kv_heads:
             raise ValueError(f"n_kv_heads: expected a divisor of n_heads {found.n_heads}, found {found.n_kv_heads}")
-        if found.lengths and (found.batch, found.seq_len, found.kv_len, len(found.lengths)) != (
+        if (found.lengths or found.kv_lengths) and (found.batch, found.seq_len, found.kv_len, len(found.lengths)) != (
             1, sum(found.lengths), sum(found.kv_lengths), len(found.kv_lengths),
         ):  # fmt: skip
             raise ValueError(

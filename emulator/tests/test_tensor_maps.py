@@ -200,6 +200,18 @@ def test_a_box_partly_outside_beside_a_whole_one(opcode: str, old: int) -> None:
         ptxemu.load(text.replace("SKIPPED", "6")).kernel().launch(2, 64, (given, array))
 
 
+def test_a_stride_that_wraps_leads_backwards_and_not_out_of_the_array() -> None:
+    """Ten rows before row FROM, of which six go before row TO: both are counted from 2^30 rows too far on."""
+    array, end = np.arange(64 * 64, dtype=np.uint16).reshape(64, 64), 1 << 30
+    given = TensorMap(array, "u16", (64, end, end + 1, 70), (128, 2**34 - 128, 128), (64, 16, 1, 1), wraps=True)
+    text = text_of("tensor_maps", "map_backwards")
+    launch(text.replace("FROM", "50").replace("TO", "30"), given, array)
+    assert (array[:, 0] // 64).tolist() == [*range(24), *range(40, 46), *range(30, 64)]
+    for source, target in ((9, 30), (50, 5), (65, 30)):
+        with refuses("out-of-bounds", "of the nearest buffer"):
+            launch(text.replace("FROM", str(source)).replace("TO", str(target)), given, array)
+
+
 # --- maps that a program makes ----------------------------------------------------------------------------------------
 
 BUILD = text_of("tensor_maps", "map_build")

@@ -69,6 +69,7 @@ EMULATED_PACKED: PackedLengths = (
     ((130, 0, 1, 70, 9), (5, 40, 200, 0, 300)),
     ((3, 1) * 20, (150, 2) * 20),
 )
+EMULATED_PACKED_ALONE: PackedLengths = (((9,), (300,)),)  # one tile: a second CTA finds none
 PROVEN_PACKED: PackedLengths = (((150, 1, 0, 300, 20), (300, 17, 40, 129, 0)),)
 GROUPS = ((1, 1), (5, 1), (8, 2), (33, 11))  # heads of Q, and of K and V
 KINDS = ("normal", "rising", "falling", "overtaken before the last keys", "equal", "large logits")  # of their inputs
@@ -633,7 +634,8 @@ def emulator_cases(config: KernelConfig, row_stride: int = 0, *, quick: bool = F
     """
     if config.is_packed:
         lists = EMULATED_PACKED[:1] if quick else EMULATED_PACKED
-        return packed_cases(config, lists, GROUPS[2:3] if quick else GROUPS[1:3], repeats=1)
+        alone = () if quick else packed_cases(config, EMULATED_PACKED_ALONE, GROUPS[:1], repeats=1)
+        return (*packed_cases(config, lists, GROUPS[2:3] if quick else GROUPS[1:3], repeats=1), *alone)
     tile = max(config.B_r, config.B_c)
     fixed = row_stride == FULL_HEADS * D_HEAD
     case = partial(_case, view="head_slice" if fixed else "contiguous", repeats=1)

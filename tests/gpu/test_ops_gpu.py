@@ -20,6 +20,7 @@ from flashladder.build.wheel import load_installed
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import configs_for, load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.problem import Problem
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +57,7 @@ CALL_TWICE = """
 import sys, torch, flashladder
 q = torch.zeros(1, 512, 16, 128, device="cuda", dtype=torch.float16)
 for config in flashladder.configurations(int(sys.argv[1])):
-    if config.mask != "none":  # another operator's
+    if config.mask != "none" or config.is_packed:  # another operator's
         continue
     flashladder.forward(*[q.to(getattr(torch, {"fp16": "float16", "bf16": "bfloat16"}[config.dtype]))] * 3,
                         iteration=int(sys.argv[1]), config=config)
@@ -117,10 +118,16 @@ def operators(iteration: int) -> Any:
     return getattr(torch.ops, f"flashladder_{iteration:02d}")
 
 
+def built_for(iteration: int, dtype: str, *, causal: bool = False, packed: bool = False) -> list[KernelConfig]:
+    """The built configurations of a dtype, for samples or for packed sequences."""
+    wanted = (dtype, "causal" if causal else "none", packed)
+    return [one for one in flashladder.configurations(iteration) if (one.dtype, one.mask, one.is_packed) == wanted]
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_built_configuration_is_attention_and_contiguous(iteration: int, dtype: str) -> None:
     tensors, short = inputs(dtype), {"float16": "fp16", "bfloat16": "bf16"}[dtype]
-    built = [one for one in flashladder.configurations(iteration) if (one.dtype, one.mask) == (short, "none")]
+    built = built_for(iteration, short)
     assert built
     for config in (None, *built):
         out = flashladder.forward(*tensors, iteration=iteration, config=config)
@@ -415,7 +422,7 @@ def test_a_scale_of_ones_own(kernel: Kernel) -> None:
 def test_every_built_general_configuration_is_attention(kernel: Kernel) -> None:
     number, causal = kernel
     tensors, library = general_inputs((2, 300, 4), (2, 500, 2)), operators(number)
-    built = [one for one in flashladder.configurations(number) if (one.dtype, one.mask == "causal") == ("fp16", causal)]
+    built = built_for(number, "fp16", causal=causal)
     assert built
     for config in ("", *map(str, built)):
         require_attention(library.attention(*tensors, causal, None, True, config), tensors, causal)
@@ -509,3 +516,51 @@ def test_attention_on_two_streams_at_once(kernel: Kernel) -> None:
     for tensors, results in zip(problems, found, strict=True):
         require_attention(results[0], tensors, kernel[1])
         assert all(torch.equal(out, results[0][0]) and torch.equal(lse, results[0][1]) for out, lse in results)
+
+
+def require_packed(
+    found: tuple[torch.Tensor, torch.Tensor], tensors: Triple, problem: Problem, scale: float | None = None
+) -> None:
+    """Each sequence is attention to its own keys."""
+    for rows, keys in problem.sequences:
+        own = (tensors[0][None, rows], tensors[1][None, keys], tensors[2][None, keys])
+        require_attention((found[0][None, rows], found[1][None, :, rows]), own, problem.mask == "causal", scale)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mask", ["none", "causal"])
+@pytest.mark.parametrize("number", [step.number for step in GENERAL if step.family.packs(step.parts)])
+def test_packed_sequences(number: int, mask: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every built configuration, compiled, and in a graph that is replayed on sequences of other lengths."""
+    monkeypatch.setattr("flashladder.ops._packed_step", lambda device, causal: number)
+    lengths, kv_lengths, causal = (300, 0, 1, 129, 64), (200, 40, 0, 1000, 64), mask == "causal"
+    sizes: dict[str, Any] = {"n_heads": 6, "n_kv_heads": 3, "d_head": 128, "mask": mask}
+    problem, other = (Problem.packing(lengths[::step], kv_lengths[::step], **sizes) for step in (1, -1))
+    q, k, v = (one[0] for one in general_inputs((1, problem.seq_len, 6), (1, problem.kv_len, 3), dtype))
+    bounds, others = (torch.tensor(one.bounds, dtype=torch.int32, device="cuda").unbind() for one in (problem, other))
+
+    def attention(*given: torch.Tensor, out: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        queries, keys, values, cu_q, cu_k = given
+        varlen = flashladder.attention_varlen
+        return varlen(queries, keys, values, cu_q, cu_k, causal=causal, return_lse=True, out=out)
+
+    found, library = attention(q, k, v, *bounds), operators(number)
+    require_packed(found, (q, k, v), problem)
+    built = built_for(number, {"float16": "fp16", "bfloat16": "bf16"}[dtype], causal=causal, packed=True)
+    assert built
+    for config in ("", *map(str, built)):
+        given = (q, k, v, *bounds, causal, 0.1, True, config)
+        require_packed(library.attention_varlen(*given), (q, k, v), problem, 0.1)
+    torch.library.opcheck(library.attention_varlen.default, (q, k, v, *bounds, causal, 0.1, True))
+    torch.compiler.reset()
+    compiled: Any = torch.compile(attention, fullgraph=True, backend="aot_eager")
+    for one, expected in zip(compiled(q, k, v, *bounds), found, strict=True):
+        assert torch.equal(one, expected)
+    graph, out = torch.cuda.CUDAGraph(), torch.full_like(q, math.nan)
+    with torch.cuda.graph(graph):
+        captured = attention(q, k, v, *bounds, out=out)
+    for one, new in zip((q, k, v, *bounds), (q.flip(0), k.flip(0), v.flip(0), *others), strict=True):
+        one.copy_(new)
+    captured[1].fill_(math.nan)
+    graph.replay()
+    require_packed(captured, (q, k, v), other)

@@ -348,14 +348,21 @@ KEYS = (1, 200, 1, 128)  # of a shape that `tensor` does not have
 
 
 @pytest.mark.parametrize(
-    ("installed", "mask", "step"),
-    [([26, 29, 30], "none", 30), ([28, 29], "none", 29), ([29, 30, 31], "causal", 31), (range(1, 32), "none", 31)],
+    ("installed", "mask", "packed", "step"),
+    [
+        ([26, 29, 30], "none", False, 30),
+        ([28, 29], "none", False, 29),
+        ([29, 30, 31], "causal", False, 31),
+        (range(1, 32), "none", False, 31),
+        ([31, 32, 33], "none", True, 33),
+        ([7, 33], "causal", True, 33),
+    ],
 )
 def test_the_newest_installed_step_that_computes_it_is_taken(
-    installed: list[int], mask: Any, step: int, installs: Callable[[list[int] | range], None]
+    installed: list[int], mask: Any, packed: bool, step: int, installs: Callable[[list[int] | range], None]
 ) -> None:
     installs(installed)
-    assert {ops._general_step_on(arch, mask) for arch in (None, "sm_90")} == {step}
+    assert {ops._general_step_on(arch, mask, packed=packed) for arch in (None, "sm_90")} == {step}
 
 
 def test_a_negative_scale_is_not_taken_for_the_usual_one(calls: list[str]) -> None:
@@ -379,23 +386,31 @@ def test_with_a_mask_the_measured_steps_are_taken_by_length_if_all_are_installed
 
 
 @pytest.mark.parametrize(
-    ("installed", "arch", "mask", "says"),
+    ("installed", "arch", "mask", "packed", "says"),
     [
-        ([7, 28], "sm_90", "none", ("no installed iteration", "expected iteration 29 or 30", "invoke build ")),
+        ([7, 28], "sm_90", "none", False, ("no installed iteration", "expected iteration 29 or 30", "invoke build ")),
         (
             [7, 30],
             "sm_90",
             "causal",
+            False,
             ("no installed iteration", "causal mask", "expected iteration 31", "invoke build "),
         ),
-        ([31], "sm_80", "causal", ("no kernel", "on this GPU: expected sm_90a, found sm_80")),
+        ([31], "sm_80", "causal", False, ("no kernel", "on this GPU: expected sm_90a, found sm_80")),
+        ([32], "sm_90", "none", True, ("no installed iteration", "packed sequences: expected iteration 33; build")),
+        ([33], "sm_80", "none", True, ("no kernel", "packed sequences on this GPU: expected sm_90a, found sm_80")),
     ],
 )
 def test_without_a_step_that_computes_it_the_error_says_which_to_build(
-    installed: list[int], arch: str, mask: Any, says: tuple[str, ...], installs: Callable[[list[int] | range], None]
+    installed: list[int],
+    arch: str,
+    mask: Any,
+    packed: bool,
+    says: tuple[str, ...],
+    installs: Callable[[list[int] | range], None],
 ) -> None:
     installs(installed)
-    message = error_line(ops._general_step_on, arch, mask)
+    message = error_line(lambda: ops._general_step_on(arch, mask, packed=packed))
     assert [piece for piece in says if piece not in message] == [], message
 
 
@@ -406,6 +421,7 @@ Calls = list[tuple[Any, ...]]
 def general(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     """Iteration 8 "installed" and said to take general problems, too; the arguments behind the tensors are kept."""
     monkeypatch.setattr(ops, "_general_steps", lambda device, causal: ((1, 8),))
+    monkeypatch.setattr(ops, "_packed_step", lambda device, causal: 8)
     seen: Calls = []
     make_library: Any = torch.library.Library
     library = make_library(NAME, "FRAGMENT")
@@ -416,6 +432,14 @@ def general(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls
         "attention_out(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor(b!)? lse, bool causal, float? scale, "
         "str config) -> ()"
     )
+    library.define(
+        "attention_varlen(Tensor q, Tensor k, Tensor v, Tensor cu_q, Tensor cu_k, bool causal, float? scale, bool lse, "
+        "str config) -> (Tensor, Tensor)"
+    )
+    library.define(
+        "attention_varlen_out(Tensor q, Tensor k, Tensor v, Tensor cu_q, Tensor cu_k, Tensor(a!) out, Tensor(b!)? lse, "
+        "bool causal, float? scale, str config) -> ()"
+    )
 
     def attention(q: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
         seen.append(rest[2:])
@@ -423,6 +447,8 @@ def general(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls
 
     library.impl("attention", attention, "Meta")
     library.impl("attention_out", lambda *given: seen.append(given[4:]), "Meta")
+    library.impl("attention_varlen", attention, "Meta")
+    library.impl("attention_varlen_out", lambda *given: seen.append(given[3:]), "Meta")
     yield seen
     library._destroy()
 
@@ -461,6 +487,50 @@ def test_attention_names_an_argument_of_another_type(rest: dict[str, Any], messa
         flashladder.attention(tensor(), tensor(), tensor(), **rest)
 
 
+def packed(rows: int = 9, heads: int = 4, sequences: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of all sequences, and where each begins; both without memory."""
+    bounds = torch.empty(sequences + 1, dtype=torch.int32, device="meta")
+    return torch.empty(rows, heads, 128, dtype=torch.float16, device="meta"), bounds
+
+
+def test_packed_sequences_go_to_their_own_operators(general: Calls) -> None:
+    (q, cu_q), (k, cu_k) = packed(), packed(700, 2)
+    assert (
+        flashladder.attention_varlen(q, k, k, cu_q, cu_k, 9, max_seqlen_k=None, causal=True, scale=2).shape == q.shape
+    )
+    pair = flashladder.attention_varlen(q, k, k, cu_q, cu_k, return_lse=True)
+    assert (len(pair), pair[0].shape) == (2, q.shape)
+    out = torch.empty_like(q)
+    assert flashladder.attention_varlen(q, k, k, cu_q, cu_k, out=out) is out
+    found, lse = flashladder.attention_varlen(q, k, k, cu_q, cu_k, return_lse=True, out=out)
+    assert (found is out, lse.shape, lse.dtype) == (True, (4, 9), torch.float32)
+    assert [one[2:] for one in general[:2]] == [(True, 2.0, False, ""), (False, None, True, "")]
+    assert [(one[3] is None, *one[4:]) for one in general[2:]] == [(True, False, None, ""), (False, False, None, "")]
+    assert {(one[0].shape, one[1].shape, one[0].dtype) for one in general} == {(cu_q.shape, cu_k.shape, torch.int32)}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"causal": 1}, "causal: expected True or False, found int"),
+        ({"return_lse": None}, "return_lse: expected True or False, found NoneType"),
+        ({"scale": 0.0}, "scale: expected a finite number above 0, found 0"),
+        ({"out": 3}, "out: expected a torch.Tensor, found int"),
+        ({"cu_seqlens_q": [0, 9]}, "cu_seqlens_q: expected a torch.Tensor, found list"),
+        ({"cu_seqlens_k": torch.zeros(3)}, "cu_seqlens_k: expected a CUDA tensor, found one on cpu; .*"),
+        ({"max_seqlen_q": 9.0}, "max_seqlen_q: expected an integer or None, found float"),
+        ({"max_seqlen_k": True}, "max_seqlen_k: expected an integer or None, found bool"),
+        ({"max_seqlen_k": packed()[1]}, "max_seqlen_k: expected an integer or None, found torch.Tensor"),
+    ],
+)
+def test_attention_varlen_names_a_wrong_argument(general: Calls, change: dict[str, Any], message: str) -> None:
+    q, bounds = packed()
+    given: dict[str, Any] = {"q": q, "k": q, "v": q, "cu_seqlens_q": bounds, "cu_seqlens_k": bounds} | change
+    with pytest.raises(FlashladderError, match=f"^bad argument {message}$"):
+        flashladder.attention_varlen(**given)
+    assert not general
+
+
 def test_attention_traces_whole_at_lengths_that_vary(general: Calls) -> None:
     graphs: list[Any] = []
 
@@ -468,15 +538,19 @@ def test_attention_traces_whole_at_lengths_that_vary(general: Calls) -> None:
         graphs.append(graph)
         return graph.forward
 
-    def both(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def both(q: torch.Tensor, k: torch.Tensor, cu_q: torch.Tensor, cu_k: torch.Tensor) -> tuple[torch.Tensor, ...]:
         causal = flashladder.attention(q, k, k, causal=True, scale=0.5, out=torch.empty_like(q))
-        return flashladder.attention(q, k, k) + causal, *flashladder.attention(q, k, k, return_lse=True)
+        rows, keys, longest = q[0], k[0], q.shape[1]
+        out = flashladder.attention_varlen(rows, keys, keys, cu_q, cu_k, longest, out=torch.empty_like(rows))
+        pair = flashladder.attention_varlen(rows, keys, keys, cu_q, cu_k, longest, causal=True, return_lse=True)
+        return flashladder.attention(q, k, k) + causal, *flashladder.attention(q, k, k, return_lse=True), out, *pair
 
     torch.compiler.reset()
     compiled: Any = torch.compile(both, backend=counted, fullgraph=True, dynamic=True)
-    for q_len, kv_len in ((16, 77), (300, 5), (9, 1000)):
+    for q_len, kv_len, sequences in ((16, 77, 6), (300, 5, 2), (9, 1000, 5)):
         q, k = (torch.empty(2, n, 4, 128, dtype=torch.float16, device="meta") for n in (q_len, kv_len))
-        assert compiled(q, k)[0].shape == q.shape
+        bounds = packed(sequences=sequences)[1]
+        assert compiled(q, k, bounds, bounds.clone())[0].shape == q.shape
     assert len(graphs) == 1
 
 

@@ -31,9 +31,10 @@ CONFIGS = (
 NAMESPACES = {"flashladder_95": 0, "flashladder_96": 2048}  # row stride: any; that of iteration 16
 BY_MAPS = "flashladder_92"  # of the Hopper family, whose tensors are described by maps
 MAP_CONFIG = HopperConfig("fp16", 128, 128, 128, 2, 2, 2, 24, 240)
-GENERAL = "flashladder_93"  # as from iteration 31 on: a plain kernel and a causal one, both of general problems
+GENERAL = "flashladder_93"  # as from iteration 33 on: a plain kernel and a causal one, of samples and packed sequences
 GENERAL_CONFIGS = tuple(
-    HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240, persistent=True, general=True, causal=causal)
+    HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240, persistent=True, general=True, causal=causal, packed=packed)
+    for packed in (False, True)
     for causal in (False, True)
 )
 

@@ -33,10 +33,11 @@ else:
 pytestmark = pytest.mark.nvcc
 
 FP16, BF16 = map(str, CONFIGS)
-PLAIN, CAUSAL = map(str, GENERAL_CONFIGS)
+PLAIN, CAUSAL, PACKED, PACKED_CAUSAL = map(str, GENERAL_CONFIGS)
 UNBUILT = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
 FREE, STATIC = "flashladder_95", "flashladder_96"  # any row stride; row stride 2048 as in iteration 16
 SHAPE = (2, 128, 16, 128)  # batch, seq_len, n_heads, d_head
+ROWS = SHAPE[1:]  # of packed sequences
 
 
 def tensor(*shape: int, dtype: torch.dtype = torch.float16, device: str | None = None) -> torch.Tensor:
@@ -73,6 +74,30 @@ def attention(
     if out is None:
         return operators.attention(*inputs, **rest)
     return operators.attention_out(*inputs, out, rest.pop("lse", None), **rest)
+
+
+def varlen(
+    q: torch.Tensor | None = None,
+    k: torch.Tensor | None = None,
+    /,
+    *bounds: torch.Tensor,
+    name: str = GENERAL,
+    out: object = None,
+    **rest: Any,
+) -> Any:
+    """Calls `attention_varlen` as `attention` does; two sequences of rows of ROWS by default."""
+    q = tensor(*ROWS) if q is None else q
+    k = q if k is None else k
+    bounds = bounds or (begins(3), begins(3))
+    operators = getattr(torch.ops, name)
+    if out is None:
+        return operators.attention_varlen(q, k, k, *bounds, **rest)
+    return operators.attention_varlen_out(q, k, k, *bounds, out, rest.pop("lse", None), **rest)
+
+
+def begins(*shape: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    """Where packed sequences begin."""
+    return torch.zeros(shape, dtype=dtype)
 
 
 def lse(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -233,6 +258,75 @@ BAD: dict[str, tuple[Any, ...]] = {  # a call, and pieces of its message
         lambda: attention(tensor(), out=tensor(), lse=lse(), name=FREE),
         "lse: expected None, found a tensor; iterations from 29 on",
     ),
+    "packed queries of rank 4": (
+        lambda: varlen(tensor()),
+        "q: expected 3 dimensions (rows of all sequences, n_heads, d_head), found 4 dimensions with shape (2, 128, 16",
+    ),
+    "packed keys of rank 2": (lambda: varlen(None, tensor(16, 128)), "k: expected 3 dimensions", "shape (16, 128)"),
+    "packed out of rank 4": (lambda: varlen(out=tensor()), "out: expected 3 dimensions"),
+    "packed out of another shape": (
+        lambda: varlen(out=tensor(16, 128, 128)),
+        "out: expected q's shape (1, 128, 16, 128), found (1, 16, 128, 128)",
+    ),
+    "three of sixteen heads of packed keys": (
+        lambda: varlen(None, tensor(9, 3, 128)),
+        "k: expected a number of heads that divides q's 16, found 3",
+    ),
+    "too many packed keys": (
+        lambda: varlen(tensor(1, 1, 128), tensor(1, 1, 128).expand(2**30 + 1, 1, 128)),
+        "k: expected seq_len of at most 1073741824, found 1073741825",
+    ),
+    "bounds of 64 bits": (
+        lambda: varlen(None, None, begins(3, dtype=torch.int64), begins(3)),
+        "cu_seqlens_q: expected dtype int32, found int64; convert it with .int()",
+    ),
+    "bounds of rank 2": (
+        lambda: varlen(None, None, begins(3), begins(1, 3)),
+        "cu_seqlens_k: expected one dimension of at least 1 element: where each sequence begins, and the end, found ",
+        "shape (1, 3)",
+    ),
+    "bounds without an end": (lambda: varlen(None, None, begins(0), begins(0)), "cu_seqlens_q: expected one", "(0)"),
+    "bounds of another number of sequences": (
+        lambda: varlen(None, None, begins(3), begins(4)),
+        "cu_seqlens_k: expected cu_seqlens_q's shape (3), found (4)",
+    ),
+    "bounds strided": (
+        lambda: varlen(None, None, begins(3), begins(6)[::2]),
+        "cu_seqlens_k: expected a contiguous tensor, found stride 2; call .contiguous()",
+    ),
+    "lse of packed sequences of rank 3": (
+        lambda: varlen(out=tensor(*ROWS), lse=lse(1, 16, 128)),
+        "lse: expected shape (n_heads, rows) = (16, 128), found (1, 16, 128)",
+    ),
+    "lse of packed sequences strided": (
+        lambda: varlen(out=tensor(*ROWS), lse=lse(128, 16).t()),
+        "lse: expected a contiguous tensor, found strides (1, 16)",
+    ),
+    "lse of packed sequences in fp16": (
+        lambda: varlen(out=tensor(*ROWS), lse=lse(16, 128, dtype=torch.float16)),
+        "lse: expected dtype float32, found fp16",
+    ),
+    "packed out is q": (
+        lambda: varlen(q := tensor(*ROWS), tensor(*ROWS), out=q),
+        "out: expected memory of its own, found elements shared with q",
+    ),
+    "a scale of packed sequences": (lambda: varlen(scale=0.0), "scale: expected a finite number above 0"),
+    "a configuration for samples": (
+        lambda: varlen(config=PLAIN),
+        f"config: expected one for packed sequences, found {PLAIN}; iterations from 33 on take packed sequences",
+    ),
+    "a configuration for packed sequences in attention": (
+        lambda: attention(tensor(), config=PACKED),
+        f"config: expected one for samples of one length, found {PACKED}",
+    ),
+    "a configuration for packed sequences without the mask": (
+        lambda: varlen(config=PACKED, causal=True),
+        f"config: expected one with a causal mask, found {PACKED}",
+    ),
+    "packed sequences before iteration 33": (
+        lambda: varlen(name=FREE),
+        f"cu_seqlens_q: expected what a kernel was built for: {FP16} | {BF16}, found packed sequences; iterations from",
+    ),
     "a mask before iteration 31": (
         lambda: attention(tensor(), causal=True, name=FREE),
         f"causal: expected what a kernel was built for: {FP16} | {BF16}, found True; iterations from 31 on",
@@ -320,6 +414,31 @@ def test_good_general_arguments_pass_every_check_but_the_device_and_trace(name: 
 
 
 @pytest.mark.usefixtures("binding_site")
+@pytest.mark.parametrize("rest", [{}, {"causal": True, "scale": 0.3, "config": PACKED_CAUSAL}], ids=["plain", "causal"])
+@pytest.mark.parametrize(
+    ("rows", "keys", "sequences"),
+    [((77, 16, 128), (300, 2, 128), 2), ((77, 16, 128), (0, 4, 128), 1), ((0, 16, 128), (9, 4, 128), 0)],
+)
+def test_good_packed_arguments_pass_every_check_but_the_device_and_trace(
+    rows: Any, keys: Any, sequences: int, rest: dict[str, Any]
+) -> None:
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            given = (tensor(*rows), tensor(*keys), begins(sequences + 1), begins(sequences + 1))
+            written: dict[str, Any] = {"out": tensor(*rows), "lse": lse(rows[1], rows[0])}
+        if device == "cpu":
+            for more in ({"return_lse": True}, written):
+                with pytest.raises(ValueError, match="q: expected a CUDA tensor, found one on cpu"):
+                    varlen(*given, **more, **rest)
+            continue
+        assert varlen(*given, **written, **rest) is None
+        for return_lse, shape in ((True, (rows[1], rows[0])), (False, (0,))):
+            out, found = varlen(*given, return_lse=return_lse, **rest)
+            assert (out.shape, out.dtype, out.is_contiguous()) == (rows, torch.float16, True)
+            assert (found.shape, found.dtype) == (shape, torch.float32)
+
+
+@pytest.mark.usefixtures("binding_site")
 def test_no_keys_may_lie_anywhere() -> None:
     """Nothing is read, as of a cache that is empty yet."""
     with torch.device("meta"):
@@ -381,6 +500,19 @@ def test_one_trace_without_a_graph_break_serves_all_lengths_and_checks_them() ->
     assert len(graphs) == 1
     with pytest.raises(Exception, match="k: expected a number of heads that divides q's 8, found 3"):
         two(tensor(7, 77, 8, 128, device="meta"), tensor(7, 300, 3, 128, device="meta"))
+
+    def packed(q: torch.Tensor, k: torch.Tensor, bounds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        first, lse = varlen(q, k, bounds, bounds, causal=True, scale=0.1, return_lse=True)
+        varlen(q, k, bounds, bounds, out=(out := torch.empty_like(q)), lse=lse, causal=True)
+        return first + out, lse
+
+    three: Any = torch.compile(packed, **whole)
+    graphs.clear()
+    for rows, keys, sequences in ((77, 300, 6), (512, 129, 2), (20, 3, 40)):
+        q, k = tensor(rows, 8, 128, device="meta"), tensor(keys, 2, 128, device="meta")
+        out, lse = three(q, k, begins(sequences).to("meta"))
+        assert (out.shape, lse.shape) == (q.shape, (8, rows))
+    assert len(graphs) == 1
 
 
 @pytest.mark.parametrize(
@@ -478,9 +610,8 @@ def taken(folder: Path, number: int, key: str, asked: Sequence[tuple[int, str, i
 def test_a_gpu_takes_the_configuration_that_the_iteration_gives_it(tmp_path: Path, number: int) -> None:
     """As `flashladder.forward` does, which knows the GPU's name too."""
     step = load_iteration(number)
-    masks = step.family.masks(step.parts)
-    packs = range(1 + step.family.packs(step.parts))
-    asked = list(product(CAPABILITIES, DTYPES, range(len(masks)), packs))
+    masks, packs = step.family.masks(step.parts), range(1 + step.family.packs(step.parts))
+    asked = [(*one, i, packed) for one in product(CAPABILITIES, DTYPES) for i in range(len(masks)) for packed in packs]
     assert taken(tmp_path, number, "prog", asked) == [
         step.configs[configs_for(None, f"sm_{capability}")]
         .with_dtype(dtype)
@@ -507,10 +638,11 @@ def test_a_mask_that_no_kernel_was_built_for_is_refused(tmp_path: Path, causal: 
     assert message.startswith(f"flashladder_97: causal: expected what a kernel was built for: {short_form}, {found}")
 
 
-@pytest.mark.parametrize("packed", [0, 1])
-def test_a_packing_that_no_kernel_was_built_for_is_refused(tmp_path: Path, packed: int) -> None:
+@pytest.mark.parametrize(("packed", "found"), [(0, "q: {} samples of one"), (1, "cu_seqlens_q: {} packed sequences")])
+def test_samples_or_packed_sequences_that_no_kernel_was_built_for_are_refused(
+    tmp_path: Path, packed: int, found: str
+) -> None:
     short_form = load_iteration(33).configs["h200"].with_packed(not packed).short_form()
     (message,) = taken(tmp_path, 33, short_form, [(90, "fp16", 0, packed)])
-    argument, found = ("cu_seqlens_q", "packed sequences") if packed else ("q", "samples of one length")
-    expected = f"flashladder_97: {argument}: expected what a kernel was built for: {short_form}, found {found}; "
-    assert message.startswith(expected)
+    built = f"expected what a kernel was built for: {short_form}, found"
+    assert message.startswith(f"flashladder_97: {found.format(built)}")

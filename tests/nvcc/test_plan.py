@@ -92,9 +92,9 @@ def words(
     device = (multiprocessors, *(clusters_at_once(parts, multiprocessors) for parts in range(2, 9)))
     row = (config.dtype == "bf16", config.mask == "causal", *own)
     sizes = (*given[0].shape[:3], *given[1].shape[1:3])
-    packing = (1, *(one.ctypes.data for one in bounds), len(bounds[0]) - 1) if bounds else (0, 0, 0, 0)
-    written = 0 if lse is None else lse.ctypes.data
-    numbers = (config.B_r, config.B_c, *views, *sizes, *row, *device, written, *packing)
+    numbers = (config.B_r, config.B_c, *views, *sizes, *row, *device, 0 if lse is None else lse.ctypes.data)
+    numbers += (config.is_packed, *(one.ctypes.data for one in bounds or (np.zeros(1), np.zeros(1))))
+    numbers += (len(bounds[0]) - 1 if bounds else 0,)
     return [str(int(number)) for number in numbers]
 
 
@@ -151,6 +151,20 @@ GENERAL = [
 ]
 
 
+PACKED = [  # queries of each sequence, its keys, heads of both
+    ([300, 0, 1, 129], [17, 40, 0, 1000], (12, 3)),
+    ([1], [1], (1, 1)),
+    ([128] * 70, [2] * 70, (5, 5)),
+]
+
+
+def made(batch: int, rows: int, heads: int, transposed: bool) -> Array:
+    """A tensor of zeros, its rows or its heads farther apart."""
+    if transposed:
+        return np.zeros((batch, heads, rows, 128), np.float16).transpose(0, 2, 1, 3)
+    return np.zeros((batch, rows, heads, 128), np.float16)
+
+
 @pytest.mark.parametrize("config", [replace(PERSISTENT, general=True), CAUSAL])
 @pytest.mark.parametrize(("queries", "keys"), GENERAL)
 def test_both_sides_hand_over_the_same_general_problem(
@@ -165,17 +179,22 @@ def test_both_sides_hand_over_the_same_general_problem(
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("heads", [(12, 3), (1, 1)])
-def test_both_sides_hand_over_the_same_packed_sequences(hopper: Path, heads: tuple[int, int], causal: bool) -> None:
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("lengths", "keys", "heads"), PACKED)
+def test_both_sides_hand_over_the_same_packed_sequences(
+    hopper: Path, lengths: list[int], keys: list[int], heads: tuple[int, int], transposed: bool, causal: bool
+) -> None:
     config = replace(CAUSAL, causal=causal, packed=True)
-    bounds = [np.array(places, np.int32) for places in ((0, 0, 300, 301, 1000), (0, 17, 17, 400, 4097))]
-    of_q, of_k = ((1, int(one[-1]), count, 128) for one, count in zip(bounds, heads, strict=True))
-    q, out = (np.zeros((of_q[1], of_q[2] + 1, 128), np.float16)[None, :, :-1] for _ in range(2))
-    k, v = (np.zeros(of_k, np.float16) for _ in range(2))
-    lse = np.zeros((1, of_q[2], of_q[1]), np.float32)
-    for wanted in (None, lse):
-        (found,) = planned(hopper, [words(HOPPER, config, [q, k, v, out], lse=wanted, bounds=bounds)])
-        require_same(found, HOPPER.launch(config, [q, k, v, out], H200, wanted, bounds))
+    shapes = [(1, sum(rows), count) for rows, count in ((lengths, heads[0]), (keys, heads[1]))]
+    q, k, v, out = (made(*shapes[i], transposed and i < 2) for i in (0, 1, 1, 0))
+    bounds = [np.cumsum([0, *one], dtype=np.int32) for one in (lengths, keys)]
+    lse = np.zeros((heads[0], sum(lengths)), np.float32)
+    line = words(HOPPER, config, [q, k, v, out], lse=lse, bounds=bounds)
+    (found,) = planned(hopper, [line])
+    require_same(found, HOPPER.launch(config, [q, k, v, out], H200, lse, bounds))
+    assert found["grid"][0] >= heads[0] * sum(-(-rows // (128 << causal)) for rows in lengths), "at least all tiles"
+    line[-1] = str(MOST_TILES)
+    assert f"expected at most {MOST_TILES} blocks" in refused(hopper, line)
 
 
 @pytest.fixture(scope="module")

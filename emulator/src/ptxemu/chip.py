@@ -112,9 +112,8 @@ def load_driver(library: str = LIBRARY) -> Driver:
     try:
         return Driver(ctypes.CDLL(library))
     except (OSError, AttributeError) as error:
-        raise PtxemuError(
-            f"no CUDA driver ({library})", found=str(error), hint="run it on a machine with an NVIDIA GPU"
-        ) from error
+        hint = "run it on a machine with an NVIDIA GPU"
+        raise PtxemuError(f"no CUDA driver ({library})", found=str(error), hint=hint) from error
 
 
 def encode(call: Driver, given: TensorMap, address: int) -> bytes:

@@ -14,10 +14,11 @@ from flashladder.ladder import grid as grids
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.gpus import GPUS, gpu_key, load_gpus, require_fit
-from flashladder.ladder.grid import load_grid
+from flashladder.ladder.grid import PackedFile, load_grid
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.selection import one_config, select_configs
 from flashladder.names import EXAMPLE
+from flashladder.problem import Problem
 from tests.data_files import table_of, text_of
 from tests.typed import error_line
 
@@ -42,6 +43,20 @@ def test_cells_of_a_grid_are_the_kernels_that_compute_its_problems(name: str) ->
     kinds = {"causal": "causal", "cross": "kv_len 512", "cross_short": "kv_len 77", "general": "",
              "grouped": "heads 32:8", "grouped_causal": "heads 32:8, causal"}  # fmt: skip
     assert {shape.kind for shape in grid.shapes} == {kinds[name]}
+
+
+def test_lengths_of_packed_sequences_make_up_the_tokens_and_come_from_the_seed() -> None:
+    lengths = PackedFile(shortest=128, longest=8192, seed=0).lengths(65536)
+    assert sum(lengths) == 65536
+    assert min(lengths[:-1]) >= 128
+    assert max(lengths) <= 8192
+    assert PackedFile(shortest=128, longest=8192, seed=0).lengths(65536) == lengths
+    assert PackedFile(shortest=128, longest=8192, seed=1).lengths(65536) != lengths
+    assert PackedFile(shortest=7, longest=7, seed=0).lengths(20) == (7, 7, 6)
+    for name, mask in (("packed", "none"), ("packed_causal", "causal")):
+        grid = load_grid(name)
+        assert grid.shapes == (Problem.packing(lengths, n_heads=16, d_head=128, mask=mask),)
+        assert {(cell.config.is_packed, cell.config.mask) for cell in grid.cells} == {(True, mask)}
 
 
 def test_a_configuration_of_a_grid_fits_the_grids_gpu(tmp_path: Path) -> None:

@@ -68,8 +68,9 @@ const char *cudaGetErrorName(cudaError_t) {
 }
 
 // A problem is `numbers` numbers: a tile, four tensors, the shapes of Q and K, what a row says, and a device, which is
-// multiprocessors and clusters of 2 to 8 CTAs at once; then the log-sum-exp, and packed sequences: whether they are,
-// where they begin in Q and in K, and how many. Each is planned twice; a line of JSON shows the launch.
+// multiprocessors and clusters of 2 to 8 CTAs at once. Then where the log-sum-exp goes, and of packed sequences whether
+// a row takes them, where each begins in Q and K, and how many there are.
+// Each is planned twice; a line of JSON shows the launch.
 int main(int argc, char **argv) {
     constexpr int numbers = 42;
     for (int at = 1; at + numbers <= argc; at += numbers) {

@@ -10,7 +10,8 @@ int main(int argc, char **argv) {
         q.dtype = argv[at + 1];
         flashladder::Extras extras{};
         extras.causal = std::atoi(argv[at + 2]) != 0;
-        extras.bounds.resize(std::atoi(argv[at + 3]) != 0 ? 2 : 0);
+        if (std::atoi(argv[at + 3]))
+            extras.bounds = {q, q};
         try {
             std::puts(flashladder::select_row("", q, std::atoi(argv[at]), extras).config);
         } catch (const std::exception &error) {

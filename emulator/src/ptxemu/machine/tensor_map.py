@@ -260,8 +260,6 @@ def check_memory(given: TensorMap, array: Array) -> None:
     reach = given.dims[0] * given.itemsize
     reach += sum((size - 1) * stride for size, stride in zip(given.dims[1:], given.strides, strict=True))
     if reach > room and not given.wraps:
-        refuse(
-            "dims and strides of a tensor map",
-            f"a tensor within its array, of which {room} bytes are left",
-            f"{reach} bytes from the first element to the end of the last",
-        )
+        expected = f"a tensor within its array, of which {room} bytes are left"
+        found = f"{reach} bytes from the first element to the end of the last"
+        refuse("dims and strides of a tensor map", expected, found)
