@@ -33,10 +33,9 @@ from flashladder.arguments import (
     DTYPE,
     METHODS,
     OUT,
-    Parser,
     add_numbers,
+    module_parser,
     output_result,
-    program_of,
     require_numbers,
     result_file,
     seconds,
@@ -62,7 +61,7 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.device import Device, exclusive, open_device, origin
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key
-from flashladder.ladder.iteration import load_all, load_iteration, runnable
+from flashladder.ladder.iteration import load_iteration, runnable
 from flashladder.names import DTYPES, GPUS, HEADLINE_LENGTH, REFERENCES
 from flashladder.parallel import Bar
 from flashladder.problem import Problem, kinds
@@ -400,7 +399,6 @@ def _first_difference(what: str, mine: object, theirs: object) -> tuple[str, obj
 
 def on_this_gpu(options: argparse.Namespace, measure: Callable[[argparse.Namespace, Device], object]) -> None:
     """Calls `measure` with the GPU locked; `FlashladderError`: no such iteration, no free GPU, or no budget left."""
-    options.numbers = [one.number for one in load_all()] if options.all else options.numbers
     for number in options.numbers:
         load_iteration(number)  # reports a wrong number before a missing GPU
     device = open_device()
@@ -424,9 +422,8 @@ def until_spent(options: argparse.Namespace, work: Iterable[Work]) -> Iterator[W
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace, with its plan of pairs."""
-    program = program_of("bench")
-    example = f"example: {program} 31 --seq-lens 4096 --causal --heads 32 --kv-heads 8"
-    parser = Parser(prog=program, description="Times iterations, alternating with FA2.", epilog=example)
+    example = "31 --seq-lens 4096 --causal --heads 32 --kv-heads 8"
+    parser = module_parser("bench", "Times iterations, alternating with FA2.", example, is_task=True)
     add_kernels(parser)
     add_result(parser, "group")
     parser.add_argument("--tune", action="store_true", help="rank the configurations of --configs (default: tune)")

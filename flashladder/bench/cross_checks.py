@@ -40,7 +40,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from flashladder import columns
-from flashladder.arguments import Parser
+from flashladder.arguments import module_parser
 from flashladder.bench.references import BACKENDS, FA2, Subject, kernel_subject, reference_subject
 from flashladder.bench.timing import FIRST_SEED, Event, cuda_event, flush_bytes
 from flashladder.build.wheel import load_installed
@@ -691,11 +691,8 @@ def launch_cells(cells: str, nvbench: str | None = None) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the tables of result files."""
-    parser = Parser(
-        prog="python -m flashladder.bench.cross_checks",
-        description="Prints what files say of other timers and of libraries.",
-        epilog="example: python -m flashladder.bench.cross_checks results/h200/opinions.json.gz",
-    )
+    description = "Prints what files say of other timers and of libraries."
+    parser = module_parser("bench.cross_checks", description, "results/h200/opinions.json.gz")
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
     parser.add_argument("--launch", nargs="+", help=argparse.SUPPRESS)  # what a profiler watches: `command`
     options = parser.parse_args(argv)

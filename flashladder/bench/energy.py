@@ -24,7 +24,7 @@ from operator import and_
 from statistics import median
 import time
 
-from flashladder.arguments import Parser, require_numbers, some_seconds, whole
+from flashladder.arguments import module_parser, require_numbers, some_seconds, whole
 from flashladder.bench.command import (
     ARMS,
     add_kernels,
@@ -257,11 +257,8 @@ def _arm(subject: Subject, sets: Sequence[Tensors]) -> Arm:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints the table, or prints that of a file."""
-    parser = Parser(
-        prog="python -m flashladder.bench.energy",
-        description="Power, clock and energy per FLOP of kernels and references that run continuously for seconds.",
-        epilog="example: python -m flashladder.bench.energy 19 24 --references all --seq-lens 4096",
-    )
+    description = "Power, clock and energy per FLOP of kernels and references that run continuously for seconds."
+    parser = module_parser("bench.energy", description, "19 24 --references all --seq-lens 4096")
     add_kernels(parser)
     parser.add_argument("--references", nargs="+", default=[], choices=ARMS, metavar="NAME", help=", ".join(ARMS))
     add_problem(parser)

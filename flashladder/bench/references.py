@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 import warnings
 
-from flashladder.arguments import Parser
+from flashladder.arguments import module_parser
 from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.cases.reference import Run
 from flashladder.errors import FlashladderError, one_line_errors
@@ -356,11 +356,7 @@ def profiled(reference: Reference, name: str, dtypes: Sequence[str], problem: Pr
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Writes ``{"kernel": name or null}`` and ends without CUPTI's exit handlers."""
-    parser = Parser(
-        prog="python -m flashladder.bench.references",
-        description="Asks which kernel a reference launches.",
-        epilog="example: python -m flashladder.bench.references fa2 fp16 --out kernel.json",
-    )
+    parser = module_parser("bench.references", "Asks which kernel a reference launches.", "fa2 fp16 --out kernel.json")
     parser.add_argument("name", choices=BACKENDS)
     parser.add_argument("dtype", choices=DTYPES)
     parser.add_argument("--out", type=Path, required=True)

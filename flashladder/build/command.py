@@ -27,7 +27,7 @@ import time
 from typing import NamedTuple
 
 from flashladder import files
-from flashladder.arguments import ARCHES, CONFIGS, STEP, Parser, program_of, whole
+from flashladder.arguments import ARCHES, CONFIGS, STEP, module_parser, whole
 from flashladder.build import library, wheel
 from flashladder.build.compile import arches_of, compile_many, render, table_rows
 from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, table_source
@@ -335,9 +335,8 @@ def build_all(options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; exit code 2 and one line when something is wrong."""
-    program, started = program_of("build"), time.monotonic()
-    example = f"example: {program} 7 --arch sm_90 --configs prog --debug"
-    parser = Parser(prog=program, description="Builds one iteration's wheel.", epilog=example)
+    started, example = time.monotonic(), "7 --arch sm_90 --configs prog --debug"
+    parser = module_parser("build", "Builds one iteration's wheel.", example, is_task=True)
     parser.add_argument("subject", nargs="*", metavar="ITERATION", help=STEP)
     parser.add_argument("--all", action="store_true", help="every iteration's wheel; installs none")
     parser.add_argument("--arch", help=ARCHES)

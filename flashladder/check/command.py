@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flashladder import parallel
-from flashladder.arguments import BACKENDS, Parser, program_of, require_numbers
+from flashladder.arguments import BACKENDS, module_parser, require_numbers
 from flashladder.bench.command import add_kernels, add_result, installed_kernels, require_same
 from flashladder.bench.references import reference_identity
 from flashladder.build.compile import ptx_for, ptx_many
@@ -44,7 +44,7 @@ from flashladder.files import relative, sha256
 from flashladder.gpu.device import Device, open_device, origin
 from flashladder.gpu.doctor import rung
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import Iteration, load_all, load_iteration
+from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.names import DTYPES, PUBLISHED_GPU
 from flashladder.results.files import OTHER_FILE, load_as, this_host, write_result
@@ -413,8 +413,7 @@ def checked(
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace."""
-    program = program_of("check")
-    parser = Parser(prog=program, description="Checks numerics.", epilog=f"example: {program} 7 --configs a100")
+    parser = module_parser("check", "Checks numerics.", "7 --configs a100", is_task=True)
     add_kernels(parser, "prog")
     add_result(parser, "iteration")
     parser.add_argument("--quick", action="store_true", help="short lengths only")
@@ -427,7 +426,6 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Checks and prints a table; raises `CheckFailed` (exit code 1) if a case failed or none passed."""
     options = parse_arguments(argv)
-    options.numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
     for number in options.numbers:
         load_iteration(number)  # reports an unknown iteration before it looks for a GPU
     if options.backend == "emulator":

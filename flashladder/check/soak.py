@@ -31,7 +31,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from flashladder.arguments import Parser, require_numbers, whole
+from flashladder.arguments import module_parser, require_numbers, whole
 from flashladder.bench import command as bench
 from flashladder.bench.references import reference_identity
 from flashladder.cases import reference
@@ -516,11 +516,8 @@ def earlier(path: Path | None, fresh: SoakResult) -> SoakResult:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Soaks and prints the tables, or prints the tables of a file."""
-    parser = Parser(
-        prog="python -m flashladder.check.soak",
-        description="Runs kernels beside other work, a million times, and on long sequences.",
-        epilog="example: python -m flashladder.check.soak 26 27 --out soak.json.gz",
-    )
+    description = "Runs kernels beside other work, a million times, and on long sequences."
+    parser = module_parser("check.soak", description, "26 27 --out soak.json.gz")
     bench.add_kernels(parser)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="default: all three")
     parser.add_argument("--repeats", type=whole, default=REPEATS, help=f"per case in part 'load' (default: {REPEATS})")

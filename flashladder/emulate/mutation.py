@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 import pydantic
 
-from flashladder.arguments import NUMBERS, Parser, whole
+from flashladder.arguments import NUMBERS, module_parser, whole
 from flashladder.emulate.kernel import MULTIPROCESSORS, forward, kernel_of, launch_of, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative
@@ -270,11 +270,8 @@ def observe(iteration: Iteration, config: KernelConfig, *, schedule: str | int =
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints a line per mutant and a count."""
-    parser = Parser(
-        prog="python -m flashladder.emulate.mutation",
-        description="Deletes each barrier, wait and commit of the kernels in turn; every mutant must be caught.",
-        epilog="example: python -m flashladder.emulate.mutation 7 8 --only bar.sync",
-    )
+    description = "Deletes each barrier, wait and commit of the kernels in turn; every mutant must be caught."
+    parser = module_parser("emulate.mutation", description, "7 8 --only bar.sync")
     parser.add_argument("--only", metavar="OPCODE", help="an opcode, or how it begins: bar.sync, mbarrier.arrive")
     parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=f"{NUMBERS} (default: all)")
     options = parser.parse_args(argv)

@@ -21,7 +21,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from flashladder import parallel
-from flashladder.arguments import Parser
+from flashladder.arguments import module_parser
 from flashladder.build.compile import ptx_for, ptx_many
 from flashladder.columns import csv_text
 from flashladder.emulate.kernel import CopyOrder, forward, make_tensors, version
@@ -297,11 +297,8 @@ def reading_problems(path: Path) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the reading, writes or compares it, prints it; exit code 1 if it is stale or has a race."""
-    parser = Parser(
-        prog="python -m flashladder.emulate.reading",
-        description="Counters and races of every iteration, from the PTX that ships.",
-        epilog="example: python -m flashladder.emulate.reading --write",
-    )
+    description = "Counters and races of every iteration, from the PTX that ships."
+    parser = module_parser("emulate.reading", description, "--write")
     parser.add_argument("--write", action="store_true", help="write the committed files")
     wants_write = parser.parse_args(argv).write
     reading = read_all()

@@ -345,12 +345,9 @@ def measure_and_gate() -> tuple[Measured, list[Outcome]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures, prints one line per check and the table; exit code 1 if a check failed."""
-    parser = Parser(
-        prog="python -m flashladder.gate.reproduce",
-        description="Everything this machine can prove about the built iterations.",
-        epilog="example: nox -s reproduce",
-    )
-    parser.parse_args(argv)
+    description = "Everything this machine can prove about the built iterations."
+    epilog = "example: nox -s reproduce"
+    Parser(prog="python -m flashladder.gate.reproduce", description=description, epilog=epilog).parse_args(argv)
 
     with one_line_errors():
         n_wheels = require_wheels()

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flashladder.arguments import Parser, whole
+from flashladder.arguments import module_parser, whole
 from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors, require_checkout
 from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
@@ -316,11 +316,7 @@ def _lock(rows: Sequence[Compiled]) -> Lock:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """``verify`` or ``write``; exit code 1 if a kernel differs, 2 if it could not run."""
-    parser = Parser(
-        prog="python -m flashladder.lock",
-        description="Verifies or writes the machine-code lock.",
-        epilog="example: python -m flashladder.lock verify --arch sm_80 --iterations 6 7",
-    )
+    parser = module_parser("lock", "Verifies or writes the machine-code lock.", "verify --arch sm_80 --iterations 6 7")
     parser.add_argument("what", choices=("verify", "write"))
     parser.add_argument("--arch", action="append", choices=LOCK_ARCHES, help="only this architecture (default: all)")
     parser.add_argument("--iterations", type=whole, nargs="+", metavar="N", help="only these (default: all)")

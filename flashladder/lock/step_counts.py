@@ -22,7 +22,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from flashladder.arguments import Parser
+from flashladder.arguments import module_parser
 from flashladder.build.store import CubinEntry
 from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import checked_json, dump_json, relative, sha256, write_atomic
@@ -228,11 +228,8 @@ def check(path: Path = COUNTS) -> Checked:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Counts all kernels, then writes or compares the counts."""
-    parser = Parser(
-        prog="python -m flashladder.lock.step_counts",
-        description="Instruction counts of every step and its parent, on every locked architecture.",
-        epilog="example: python -m flashladder.lock.step_counts --write",
-    )
+    description = "Instruction counts of every step and its parent, on every locked architecture."
+    parser = module_parser("lock.step_counts", description, "--write")
     parser.add_argument("--write", action="store_true", help="write results/steps/counts.json")
     if parser.parse_args(argv).write:
         print(f"wrote {relative(write_atomic(COUNTS, dump_json(count_all().model_dump(mode='json'))))}")
