@@ -45,7 +45,7 @@ from flashladder.bench.references import BACKENDS, FA2, Subject, kernel_subject,
 from flashladder.bench.timing import FIRST_SEED, Event, cuda_event, flush_bytes
 from flashladder.build.wheel import load_installed
 from flashladder.cases.inputs import Case, make_tensors
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, run_main
 from flashladder.files import load_json
 from flashladder.gpu.ncu import profile, run_ncu
 from flashladder.ladder.config import KernelConfig
@@ -715,5 +715,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

@@ -43,7 +43,7 @@ from flashladder.bench.references import FA2, Subject, reference_identity, refer
 from flashladder.bench.timing import Arm, prepare
 from flashladder.cases.inputs import Tensors
 from flashladder.columns import grouped, table
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError, run_main
 from flashladder.gpu.device import Device, Telemetry, origin
 from flashladder.names import Dtype
 from flashladder.problem import Problem, kinds
@@ -280,5 +280,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

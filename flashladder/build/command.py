@@ -33,7 +33,7 @@ from flashladder.build.compile import arches_of, compile_many, render, table_row
 from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, table_source
 from flashladder.build.store import CubinEntry, default_jobs, entry_lock, outputs_of, whole_record
 from flashladder.columns import terminal_width
-from flashladder.errors import FlashladderError, one_line_errors, say
+from flashladder.errors import FlashladderError, say
 from flashladder.ladder.ablation import Subject, load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import tuned_from
@@ -348,28 +348,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.all == bool(options.subject):
         parser.error("give one iteration, or --all")
-    with one_line_errors():
-        if options.all:
-            build_all(options)
-            return 0
-        result = build_iteration(
-            " ".join(options.subject),
-            options.arch,
-            options.configs,
-            debug=options.debug,
-            n_jobs=options.jobs,
-            install=not options.no_install,
-            cuda=options.toolchain,
-        )
-        if not result.up_to_date:
-            print(render(result.rows, (), terminal_width()), end="")
-        seconds = time.monotonic() - started
-        state = f"up to date ({seconds:.1f} s)" if result.up_to_date else f"built in {seconds:.1f} s"
-        size = result.wheel.stat().st_size / 1024
-        subject = parse_subject(" ".join(options.subject), options.toolchain)
-        print(f"{subject.label}: {state}: {files.relative(result.wheel)} ({size:.0f} KiB)")
-        place = "not installed" if options.no_install else f"installed in {files.relative(Path(sys.prefix))}"
-        check = f"check {subject.number}{'' if gpu_arch() else ' --backend emulator'}"
-        advice = f"; next: invoke {f'emulate {subject.text!r}' if subject.sign else check}"
-        print(f"{place}{'' if subject.cuda else advice}")  # no such command takes another compiler's kernel
+    if options.all:
+        build_all(options)
+        return 0
+    result = build_iteration(
+        " ".join(options.subject),
+        options.arch,
+        options.configs,
+        debug=options.debug,
+        n_jobs=options.jobs,
+        install=not options.no_install,
+        cuda=options.toolchain,
+    )
+    if not result.up_to_date:
+        print(render(result.rows, (), terminal_width()), end="")
+    seconds = time.monotonic() - started
+    state = f"up to date ({seconds:.1f} s)" if result.up_to_date else f"built in {seconds:.1f} s"
+    size = result.wheel.stat().st_size / 1024
+    subject = parse_subject(" ".join(options.subject), options.toolchain)
+    print(f"{subject.label}: {state}: {files.relative(result.wheel)} ({size:.0f} KiB)")
+    place = "not installed" if options.no_install else f"installed in {files.relative(Path(sys.prefix))}"
+    check = f"check {subject.number}{'' if gpu_arch() else ' --backend emulator'}"
+    advice = f"; next: invoke {f'emulate {subject.text!r}' if subject.sign else check}"
+    print(f"{place}{'' if subject.cuda else advice}")  # no such command takes another compiler's kernel
     return 0

@@ -39,7 +39,7 @@ from flashladder.cases.inputs import Case, Tensors, cases_for, make_tensors
 from flashladder.cases.reference import References, Run, Subject, check_case, same_bits
 from flashladder.check.command import rule_digest
 from flashladder.columns import after, table
-from flashladder.errors import CheckFailed, FlashladderError, first_line, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, first_line, run_main
 from flashladder.gpu.device import Device, origin
 from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import load_iteration
@@ -537,5 +537,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

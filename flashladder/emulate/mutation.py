@@ -25,7 +25,7 @@ import pydantic
 
 from flashladder.arguments import NUMBERS, module_parser, whole
 from flashladder.emulate.kernel import MULTIPROCESSORS, forward, kernel_of, launch_of, make_tensors
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, run_main
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
@@ -289,5 +289,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

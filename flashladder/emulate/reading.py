@@ -25,7 +25,7 @@ from flashladder.arguments import module_parser
 from flashladder.build.compile import ptx_for, ptx_many
 from flashladder.columns import csv_text
 from flashladder.emulate.kernel import CopyOrder, forward, make_tensors, version
-from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import Checked, CheckFailed, FlashladderError, run_main
 from flashladder.files import checked_json, dump_json, files_in, relative, sha256, write_atomic
 from flashladder.gpu.ncu import PEER, SHAPE, read_peer, traffic_differences
 from flashladder.ladder.claim import COUNTERS, EMULATED, Claim
@@ -312,5 +312,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

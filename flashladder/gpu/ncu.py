@@ -27,7 +27,7 @@ from flashladder.build.wheel import chosen_configs, load_installed
 from flashladder.cases.inputs import Case, make_tensors
 from flashladder.columns import csv_records, csv_text
 from flashladder.columns import table as aligned
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, run_main
 from flashladder.files import read_text, relative, write_atomic
 from flashladder.gpu.device import open_device, origin, run_bounded
 from flashladder.gpu.doctor import find_ncu
@@ -271,5 +271,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

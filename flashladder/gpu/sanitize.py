@@ -17,7 +17,7 @@ import re
 import time
 
 from flashladder.arguments import CONFIGS, OUT, add_numbers, module_parser, output_result, require_numbers, seconds
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, run_main
 from flashladder.gpu.device import open_device, origin, run_bounded
 from flashladder.gpu.doctor import find_tool
 from flashladder.gpu.ncu import Launches
@@ -84,5 +84,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flashladder.arguments import module_parser, whole
-from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import Checked, CheckFailed, FlashladderError, run_main
 from flashladder.ladder.claim import LOCK_ARCHES, PLACES, Claim
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
 from flashladder.lock.step_counts import COUNTS, StepCounts, StepKernel, lock_problems, read_counts, with_classes
@@ -201,10 +201,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("iterations", type=whole, nargs="*", metavar="N", help="numbers (default: all)")
     parser.add_argument("--arch", action="append", choices=LOCK_ARCHES, help="only this architecture (default: all)")
     args = parser.parse_args(argv)
-    with one_line_errors():
-        check(args.iterations or None, args.arch or LOCK_ARCHES).show()
+    check(args.iterations or None, args.arch or LOCK_ARCHES).show()
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_main(main)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flashladder.arguments import module_parser, whole
-from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors, require_checkout
+from flashladder.errors import Checked, CheckFailed, FlashladderError, require_checkout
 from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
@@ -322,13 +322,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--iterations", type=whole, nargs="+", metavar="N", help="only these (default: all)")
     parser.add_argument("--reason", default="", help="why the lock changes (write)")
     args = parser.parse_args(argv)
-    with one_line_errors():
-        require_checkout("lock")
-        if args.what == "verify":
-            check(args.arch or LOCK_ARCHES, args.iterations).show()
-            if not (args.arch or args.iterations):
-                step_counts.check().show()
-            return 0
-        for arch in args.arch or _made_for(args.iterations):
-            print(f"locked: {relative(write(arch, args.iterations, args.reason))}")
+    require_checkout("lock")
+    if args.what == "verify":
+        check(args.arch or LOCK_ARCHES, args.iterations).show()
+        if not (args.arch or args.iterations):
+            step_counts.check().show()
+        return 0
+    for arch in args.arch or _made_for(args.iterations):
+        print(f"locked: {relative(write(arch, args.iterations, args.reason))}")
     return 0

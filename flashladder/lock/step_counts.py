@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from flashladder.arguments import module_parser
 from flashladder.build.store import CubinEntry
-from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import Checked, CheckFailed, FlashladderError, run_main
 from flashladder.files import checked_json, dump_json, relative, sha256, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
@@ -239,5 +239,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flashladder.arguments import module_parser, result_file
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError, run_main
 from flashladder.files import read_text, relative, sha256, write_atomic
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key, load_gpus
@@ -275,5 +275,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)
