@@ -26,7 +26,7 @@ from flashladder.build.compile import ptx_for, ptx_many
 from flashladder.columns import csv_text
 from flashladder.emulate.kernel import CopyOrder, forward, make_tensors, version
 from flashladder.errors import Checked, CheckFailed, FlashladderError, run_main
-from flashladder.files import checked_json, dump_json, files_in, relative, sha256, write_atomic
+from flashladder.files import dump_json, files_in, relative, sha256, write_atomic
 from flashladder.gpu.ncu import PEER, SHAPE, read_peer, traffic_differences
 from flashladder.ladder.claim import COUNTERS, EMULATED, Claim
 from flashladder.ladder.config import KernelConfig
@@ -88,9 +88,7 @@ class EmulatedCounters(Strict):
 
 def load_reading(path: Path = READING) -> EmulatedCounters:
     """The committed reading; raises `FlashladderError` if it is missing or malformed."""
-    return read_committed(
-        path, lambda raw: EmulatedCounters.model_validate_json(checked_json(raw)), "no emulated counters", HOW_TO_WRITE
-    )
+    return read_committed(path, EmulatedCounters, "no emulated counters", HOW_TO_WRITE)
 
 
 def to_csv(reading: EmulatedCounters) -> str:

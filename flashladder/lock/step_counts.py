@@ -15,7 +15,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache
 import os
 from pathlib import Path
 from typing import Literal
@@ -25,7 +24,7 @@ from pydantic import ValidationError
 from flashladder.arguments import module_parser
 from flashladder.build.store import CubinEntry
 from flashladder.errors import Checked, CheckFailed, FlashladderError, run_main
-from flashladder.files import checked_json, dump_json, relative, sha256, write_atomic
+from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
@@ -158,14 +157,9 @@ def scope_of(code: Sequence[sass.Instruction], path: Sequence[sass.Instruction] 
     return found | measures | order.under_products(order.steady(code) if path is None else path)
 
 
-@lru_cache(maxsize=4)
-def _read(raw: bytes) -> StepCounts:
-    return StepCounts.model_validate_json(checked_json(raw))
-
-
 def read_counts(path: Path = COUNTS) -> StepCounts:
     """The committed counts; a missing or malformed file is an error."""
-    return read_committed(path, _read, "no counts of the steps", HOW_TO_WRITE)
+    return read_committed(path, StepCounts, "no counts of the steps", HOW_TO_WRITE)
 
 
 def count_all() -> StepCounts:
