@@ -66,15 +66,7 @@ from flashladder.results.schema import (
     Summary,
     Timings,
 )
-from flashladder.results.statistics import (
-    SEED,
-    LogSummary,
-    interval,
-    log_ratios,
-    percent,
-    resampled_medians,
-    summarize,
-)
+from flashladder.results.statistics import SEED, LogSummary, interval, log_ratios, percent, resampled_medians, summarize
 
 PAIRED = "paired"
 HOST = "host_ns"  # counter of torch's timer: the host's time to queue one launch

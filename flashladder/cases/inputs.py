@@ -563,10 +563,7 @@ def masked(cases: Iterable[Case], config: KernelConfig) -> tuple[Case, ...]:
 
 
 def packed_cases(
-    config: KernelConfig,
-    lengths: PackedLengths,
-    groups: Sequence[tuple[int, int]],
-    **other: Any,
+    config: KernelConfig, lengths: PackedLengths, groups: Sequence[tuple[int, int]], **other: Any
 ) -> tuple[Case, ...]:
     """For kernels of packed sequences: each list of lengths with each pair of head counts, and two kinds of inputs."""
     found = []
