@@ -453,7 +453,6 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Times and prints the table."""
     on_this_gpu(parse_arguments(argv), timed)
-    return 0

@@ -681,7 +681,7 @@ def launch_cells(cells: str, nvbench: str | None = None) -> None:
     bench.run_all_benchmarks(["flashladder", "--devices", "0", *stop, "--jsonbin", nvbench])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Prints the tables of result files."""
     description = "Prints what files say of other timers and of libraries."
     parser = module_parser("bench.cross_checks", description, "results/h200/opinions.json.gz")
@@ -703,7 +703,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             print("\n".join(beside_libraries(beside)).strip())
         else:
             raise FlashladderError("no kernel beside a library", where=path, expected=" or ".join(LIBRARIES))
-    return 0
 
 
 if __name__ == "__main__":

@@ -255,7 +255,7 @@ def _arm(subject: Subject, sets: Sequence[Tensors]) -> Arm:
     return Arm(subject.key, lambda i: subject.launch(sets[i % len(sets)]))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Measures and prints the table, or prints that of a file."""
     description = "Power, clock and energy per FLOP of kernels and references that run continuously for seconds."
     parser = module_parser("bench.energy", description, "19 24 --references all --seq-lens 4096")
@@ -269,14 +269,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.show:
         print(render(load_as(options.show, EnergyResult)))
-        return 0
+        return
     require_numbers(parser, options)
     if options.turns < 1:
         parser.error("expected at least one turn")
     options.seq_lens = lengths_of(options)
     options.problems = problems_of(parser, options)
     on_this_gpu(options, measure)
-    return 0
 
 
 if __name__ == "__main__":

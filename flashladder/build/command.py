@@ -333,7 +333,7 @@ def build_all(options: argparse.Namespace) -> None:
     say(f"{len(numbers)} iterations in {time.monotonic() - started:.0f} s")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
     """The command line; exit code 2 and one line when something is wrong."""
     started, example = time.monotonic(), "7 --arch sm_90 --configs prog --debug"
     parser = module_parser("build", "Builds one iteration's wheel.", example, is_task=True)
@@ -350,7 +350,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("give one iteration, or --all")
     if options.all:
         build_all(options)
-        return 0
+        return
     result = build_iteration(
         " ".join(options.subject),
         options.arch,
@@ -371,4 +371,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check = f"check {subject.number}{'' if gpu_arch() else ' --backend emulator'}"
     advice = f"; next: invoke {f'emulate {subject.text!r}' if subject.sign else check}"
     print(f"{place}{'' if subject.cuda else advice}")  # no such command takes another compiler's kernel
-    return 0

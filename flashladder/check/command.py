@@ -423,7 +423,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Checks and prints a table; raises `CheckFailed` (exit code 1) if a case failed or none passed."""
     options = parse_arguments(argv)
     for number in options.numbers:
@@ -441,4 +441,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not report.passed:
         n_failed = len(report.failures)
         raise CheckFailed(f"{n_failed} of {len(report.cases)} cases failed" if n_failed else "no case passed")
-    return 0

@@ -514,7 +514,7 @@ def earlier(path: Path | None, fresh: SoakResult) -> SoakResult:
     return old.model_copy(update={"kernels": old.kernels | fresh.kernels, "hung": None}) if old else fresh
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Soaks and prints the tables, or prints the tables of a file."""
     description = "Runs kernels beside other work, a million times, and on long sequences."
     parser = module_parser("check.soak", description, "26 27 --out soak.json.gz")
@@ -528,12 +528,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.show:
         print(render(load_as(options.show, SoakResult)))
-        return 0
+        return
     require_numbers(parser, options)
     if options.repeats < 2 or options.launches < 1:
         parser.error("--repeats must be at least 2, --launches at least 1")
     bench.on_this_gpu(options, measure)
-    return 0
 
 
 if __name__ == "__main__":

@@ -268,7 +268,7 @@ def observe(iteration: Iteration, config: KernelConfig, *, schedule: str | int =
     return tuple(seen)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Prints a line per mutant and a count."""
     description = "Deletes each barrier, wait and commit of the kernels in turn; every mutant must be caught."
     parser = module_parser("emulate.mutation", description, "7 8 --only bar.sync")
@@ -285,7 +285,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{n} mutants: {caught} caught, {n - caught} equivalent; {wrong} not as listed")
     if wrong:
         raise CheckFailed(f"{wrong} of {n} mutants are not as listed in {relative(EQUIVALENT)}")
-    return 0
 
 
 if __name__ == "__main__":

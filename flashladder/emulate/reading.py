@@ -293,7 +293,7 @@ def reading_problems(path: Path) -> list[str]:
     return [f"{relative(path)}: {line}" for line in found]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Makes the reading, writes or compares it, prints it; exit code 1 if it is stale or has a race."""
     description = "Counters and races of every iteration, from the PTX that ships."
     parser = module_parser("emulate.reading", description, "--write")
@@ -306,7 +306,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(to_csv(reading), end="")
     if failure := check(reading).failure:
         raise failure
-    return 0
 
 
 if __name__ == "__main__":

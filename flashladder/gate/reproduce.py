@@ -342,7 +342,7 @@ def measure_and_gate() -> tuple[Measured, list[Outcome]]:
     return measured, [*measured.outcomes, *gated]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Measures, prints one line per check and the table; exit code 1 if a check failed."""
     description = "Everything this machine can prove about the built iterations."
     epilog = "example: nox -s reproduce"
@@ -359,7 +359,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if failed:
         raise CheckFailed("not reproduced: " + ", ".join(failed), hint="the lines above say which cell and why")
     print("reproduced: every check that this machine can run holds")
-    return 0
 
 
 if __name__ == "__main__":

@@ -236,7 +236,7 @@ def table(counters: Mapping[str, Counters]) -> str:
     return "\n".join(aligned([[*shown, "kernel"], *rows], None, right=range(len(shown))))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Reads, prints and compares the counters; raises `CheckFailed` (exit code 1) for a difference."""
     description = "Reads hardware counters with ncu and compares them with the published kernels'."
     parser = module_parser("gpu.ncu", description, "7 8")
@@ -247,7 +247,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.launch:
         print(f"{launch(SPEC.validate_json(options.launch))} launches")
-        return 0
+        return
     require_numbers(parser, options)
     peer, device = read_peer(), open_device()
     launches = Launches(tuple(options.numbers), CONFIGS, ("fp16",), SHAPE)
@@ -267,7 +267,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("\n".join(found) if found else "as published: sectors, ldsm, tensor instructions, wavefronts, registers")
     if found:
         raise CheckFailed(f"{len(found)} counters differ from the published kernels'")
-    return 0
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def run_tool(sanitizer: Path, tool: str, launches: Launches, timeout_s: float) -
     return Finding(tool=tool, clean=code == 0 and errors == 0, errors=errors, seconds=took, tail=tail)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Runs the tools; raises `CheckFailed` (exit code 1) if one is not clean."""
     description = "Runs compute-sanitizer over kernels at a small shape, both dtypes."
     parser = module_parser("gpu.sanitize", description, "7 --tools racecheck")
@@ -80,7 +80,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(finding.tail)
     if dirty:
         raise CheckFailed("not clean: " + ", ".join(f"{found.tool} ({found.errors} errors)" for found in dirty))
-    return 0
 
 
 if __name__ == "__main__":

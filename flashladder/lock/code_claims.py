@@ -195,14 +195,13 @@ def check(numbers: Sequence[int] | None = None, arches: Sequence[str] = LOCK_ARC
     return checked("machine code", verify(numbers, counts, arches), hint="compare with: invoke diff PARENT CHILD")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Checks the claims of the named iterations, or of all."""
     parser = module_parser("lock.code_claims", "Checks the claims of the iterations about machine code and PTX.", "8 9")
     parser.add_argument("iterations", type=whole, nargs="*", metavar="N", help="numbers (default: all)")
     parser.add_argument("--arch", action="append", choices=LOCK_ARCHES, help="only this architecture (default: all)")
     args = parser.parse_args(argv)
     check(args.iterations or None, args.arch or LOCK_ARCHES).show()
-    return 0
 
 
 if __name__ == "__main__":

@@ -314,7 +314,7 @@ def _lock(rows: Sequence[Compiled]) -> Lock:
     return Lock(history=("not locked",), toolchain=versions, flags=flags, files=files, kernels=kernels)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """``verify`` or ``write``; exit code 1 if a kernel differs, 2 if it could not run."""
     parser = module_parser("lock", "Verifies or writes the machine-code lock.", "verify --arch sm_80 --iterations 6 7")
     parser.add_argument("what", choices=("verify", "write"))
@@ -327,7 +327,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         check(args.arch or LOCK_ARCHES, args.iterations).show()
         if not (args.arch or args.iterations):
             step_counts.check().show()
-        return 0
+        return
     for arch in args.arch or _made_for(args.iterations):
         print(f"locked: {relative(write(arch, args.iterations, args.reason))}")
-    return 0

@@ -220,7 +220,7 @@ def check(path: Path = COUNTS) -> Checked:
     return Checked(f"{len(found.kernels)} kernels on {len(arches)} architectures")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Counts all kernels, then writes or compares the counts."""
     description = "Instruction counts of every step and its parent, on every locked architecture."
     parser = module_parser("lock.step_counts", description, "--write")
@@ -229,7 +229,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"wrote {relative(write_atomic(COUNTS, dump_json(count_all().model_dump(mode='json'))))}")
     else:
         check().show()
-    return 0
 
 
 if __name__ == "__main__":

@@ -224,7 +224,7 @@ def _read(path: Path) -> str:
         raise
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Prints every published cell with unit and tolerance."""
     module_parser("results.published", "The published progression with unit, source and tolerance.").parse_args(argv)
     cells = load().cells
@@ -232,7 +232,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     for cell in cells:
         where = f"{cell.iteration:2d}  {cell.gpu:8s}  {cell.statistic:8s}"
         print(f"{where}  {cell.value:6.1f} %  within {cell.tolerance:g} points on that GPU")
-    return 0
 
 
 if __name__ == "__main__":
