@@ -37,7 +37,7 @@ from flashladder.problem import Problem
 from flashladder.results.schema import Reference, kernel_key
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 FA2 = "fa2"  # the reference that everything is paired with
 _CUDNN_OP = "scaled_dot_product_attention, SDPBackend.CUDNN_ATTENTION"
@@ -95,19 +95,19 @@ class Backend:
 
 
 def reference_forward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     *,
     causal: bool = False,
-    bounds: Sequence[torch.Tensor] = (),
+    bounds: Sequence[Tensor] = (),
     longest: tuple[int, int] = (0, 0),
-) -> torch.Tensor:
+) -> Tensor:
     """FA2 forward on (B, S, H, D) tensors, as torch ships it; it takes fewer heads of K and V as they are."""
     import torch
 
     fa2 = torch.ops.aten._flash_attention_forward  # noqa: SLF001 - torch exposes FA2 itself under no public name
-    result: torch.Tensor
+    result: Tensor
     if bounds:
         result = fa2(q[0], k[0], v[0], *bounds, *longest, 0.0, causal, False)[0][None]
     else:
@@ -140,9 +140,7 @@ def _cudnn() -> Forward:
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
-    def forward(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, **packing: Any
-    ) -> torch.Tensor:
+    def forward(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, **packing: Any) -> Tensor:
         if packing:  # torch 2.11 has no public way to them
             raise FlashladderError("cuDNN takes no packed sequences through torch")
         grouped = q.shape[2] != k.shape[2]
@@ -161,13 +159,7 @@ def _package(module: str, version: str | Callable[[], str], tile: Callable[..., 
         package = importlib.import_module(module)
 
         def forward(
-            q: torch.Tensor,
-            k: torch.Tensor,
-            v: torch.Tensor,
-            *,
-            causal: bool = False,
-            bounds: Any = (),
-            longest: Any = (),
+            q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, bounds: Any = (), longest: Any = ()
         ) -> Any:
             if bounds:
                 of_packed = dict(zip(PACKED_ARGUMENTS, (*bounds, *longest), strict=True))

@@ -53,7 +53,7 @@ import ptxemu
 from ptxemu import Array
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 MOST_TILES = 3  # per CTA of a persistent kernel, so that launches stay short; test_hopper_tiles.py covers eight
 # Kinds of the emulator's errors that say nothing about the kernel. A wrong launch argument (the kind "arguments") says
@@ -157,9 +157,7 @@ def check_iteration(
     return CheckReport(tuple(found))
 
 
-def as_arrays(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor
-) -> tuple[Array, Array, Array, Array]:
+def as_arrays(q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> tuple[Array, Array, Array, Array]:
     """CPU tensors of 16-bit elements as arrays of their bits, with the same shapes, strides and surrounding memory.
 
     Tensors of one storage become views of one array, as the emulator expects of arrays that share memory.
@@ -168,7 +166,7 @@ def as_arrays(
 
     storages: dict[int, Array] = {}  # address of a storage to all its elements
 
-    def view(tensor: torch.Tensor) -> Array:
+    def view(tensor: Tensor) -> Array:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in storages:
             flat = torch.empty(0, dtype=torch.int16).set_(storage).numpy().view(ELEMENT)
@@ -196,8 +194,8 @@ def emulated_run(iteration: Iteration, *, already_watched: Collection[str] = ())
     longest = dict[tuple[str, int], int]()  # (short form, CTAs per tile) to the most KV blocks of a watched launch
 
     def run(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str,
-        lse: torch.Tensor | None = None, bounds: Sequence[torch.Tensor] = (),
+        q: Tensor, k: Tensor, v: Tensor, out: Tensor, short_form: str,
+        lse: Tensor | None = None, bounds: Sequence[Tensor] = (),
     ) -> None:  # fmt: skip
         config = KernelConfig.parse(short_form)
         kernel = kernel_of(iteration, config)

@@ -49,7 +49,7 @@ from flashladder.results.files import OTHER_FILE, load_as, write_result
 from flashladder.results.schema import Beside, FarRows, Hammered, Kernel, SoakResult
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 PARTS = ("load", "launches", "far")
 REPEATS = 50
@@ -105,7 +105,7 @@ class Gpu:
         self.record_hang: Callable[[str], object] = lambda _: None  # called before the process ends
 
     @cached_property
-    def _second(self) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]]:
+    def _second(self) -> tuple[Any, list[tuple[Tensor, Tensor, Tensor]]]:
         """The second stream, and the inputs and the output of each matmul."""
         import torch
 
@@ -261,7 +261,7 @@ def hammer(subject: Subject, shape: Problem, launches: int, gpu: Gpu) -> Hammere
     )  # fmt: skip
 
 
-def bits_digest(tensor: torch.Tensor, *more: int) -> str:
+def bits_digest(tensor: Tensor, *more: int) -> str:
     """SHA-256 of a tensor's bits and of further numbers."""
     import torch
 
@@ -328,7 +328,7 @@ def _errors(
     """
     import torch
 
-    def of_rows(attention: Callable[..., torch.Tensor], q: torch.Tensor, *kv: torch.Tensor) -> torch.Tensor:
+    def of_rows(attention: Callable[..., Tensor], q: Tensor, *kv: Tensor) -> Tensor:
         """The rows' attention; under a mask, of each row to the keys that it sees."""
         if mask == "none":
             return attention(q, *kv)
@@ -355,7 +355,7 @@ def _errors(
     return [(error if math.isfinite(error) else None, allowed) for error, allowed in worst]
 
 
-def _rows(tensor: torch.Tensor, slices: Sequence[tuple[int, int]], rows: Sequence[int]) -> torch.Tensor:
+def _rows(tensor: Tensor, slices: Sequence[tuple[int, int]], rows: Sequence[int]) -> Tensor:
     """(n, rows, d_head) of a (B, S, H, D) tensor."""
     import torch
 
