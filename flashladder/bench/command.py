@@ -319,37 +319,33 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
         "--seq-lens", nargs="+", type=wholes, metavar="S", help="queries of a sample (default: six lengths from 512 on)"
     )
     parser.add_argument("--batch", type=whole, metavar="N", help="samples (default: 16, but 8 at 8192 and 4 at 16384)")
-    parser.add_argument("--heads", type=whole, metavar="N", help=f"heads of Q (default: {N_HEADS})")
-    parser.add_argument("--kv-heads", type=whole, metavar="N", help="heads of K and V (default: as many as of Q)")
+    parser.add_argument("--heads", dest="n_heads", type=whole, metavar="N", help=f"heads of Q (default: {N_HEADS})")
+    own = "heads of K and V (default: as many as of Q)"
+    parser.add_argument("--kv-heads", dest="n_kv_heads", type=whole, metavar="N", help=own)
     parser.add_argument("--kv-len", type=whole, metavar="N", help="keys of a sample (default: as many as queries)")
     parser.add_argument("--causal", action="store_true", help="with a causal mask")
 
 
-def lengths_of(options: argparse.Namespace, default: Sequence[int] = SEQ_LENS) -> list[int]:
-    """The lengths of the command line, each once, or the default."""
-    return list(dict.fromkeys(chain.from_iterable(options.seq_lens or [default])))
-
-
-def problems_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[Problem]:
+def problems_of(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, default: Sequence[int] = SEQ_LENS
+) -> list[Problem]:
     """The problems of the command line, one per length; exits with 2 if its numbers do not fit each other.
 
     Raises:
         FlashladderError: no such iteration, or one has no kernel for the problems.
     """
-    sizes = {"batch": options.batch, "heads": options.heads, "kv-heads": options.kv_heads, "kv-len": options.kv_len}
-    for name, size in [*sizes.items(), *(("seq-lens", length) for length in options.seq_lens)]:
+    lengths = list(dict.fromkeys(chain.from_iterable(options.seq_lens or [default])))
+    named = {name: getattr(options, name) for name in ("batch", "n_heads", "n_kv_heads", "kv_len")}
+    for name, size in [*named.items(), *(("seq-lens", length) for length in lengths)]:
         if size == 0:
-            parser.error(f"--{name}: expected at least 1, found 0")
+            parser.error(f"--{name.removeprefix('n_').replace('_', '-')}: expected at least 1, found 0")
+    given = {"mask": "causal" if options.causal else "none"} | {name: size for name, size in named.items() if size}
     problems = []
-    for usual in map(shape_of, options.seq_lens):
-        heads = options.heads or usual.n_heads
-        if heads % (options.kv_heads or heads):
-            parser.error(f"--kv-heads: expected a divisor of the {heads} heads of Q, found {options.kv_heads}")
-        problem = Problem(
-            batch=options.batch or usual.batch, seq_len=usual.seq_len, n_heads=heads, d_head=usual.d_head,
-            kv_len=options.kv_len or usual.seq_len, n_kv_heads=options.kv_heads or heads,
-            mask="causal" if options.causal else "none",
-        )  # fmt: skip
+    for usual in map(shape_of, lengths):
+        heads = options.n_heads or usual.n_heads
+        if heads % (options.n_kv_heads or heads):
+            parser.error(f"--kv-heads: expected a divisor of the {heads} heads of Q, found {options.n_kv_heads}")
+        problem = usual.varied(**given)
         if why := unaligned(problem):
             parser.error(f"--kv-len: {why}; leave it out, or --causal")
         problems.append(problem)
@@ -448,8 +444,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     short = {"blocks": 3, "extra_blocks": 1, "min_pairs": pairs, "input_sets": 2} if options.tune else {}
     options.plan = Plan(pairs=pairs, **short)
     options.configs = options.configs or (["tune"] if options.tune else None)
-    options.seq_lens = lengths_of(options, [HEADLINE_LENGTH] if options.tune else SEQ_LENS)
-    options.problems = problems_of(parser, options)
+    options.problems = problems_of(parser, options, [HEADLINE_LENGTH] if options.tune else SEQ_LENS)
     return options
 
 

@@ -245,8 +245,8 @@ def test_resuming_refuses_other_machine_code_gpu_or_settings(
 
 def test_what_is_timed_where_nothing_is_said() -> None:
     options, tune = (bench.parse_arguments(words) for words in (["7"], ["16", "--tune"]))
-    assert options.seq_lens == [512, 1024, 2048, 4096, 8192, 16384]
-    assert (options.dtypes, tune.seq_lens) == (["fp16", "bf16"], [4096])
+    assert [one.seq_len for one in options.problems] == [512, 1024, 2048, 4096, 8192, 16384]
+    assert (options.dtypes, [one.seq_len for one in tune.problems]) == (["fp16", "bf16"], [4096])
     assert options.plan.pairs >= 20 > tune.plan.pairs
     assert bench.default_key("NVIDIA H200") == "h200"
     assert bench.default_key("NVIDIA H100 80GB HBM3") == bench.default_key("NVIDIA GeForce GTX 1080") == "prog"
