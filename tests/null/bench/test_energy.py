@@ -150,7 +150,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Card:
     monkeypatch.setattr(energy, "reference_identity", lambda _: timed.reference)
     fa2 = Subject("fa2", "fp16", cudnn.launch)
     monkeypatch.setattr(energy, "reference_subject", lambda *_: fa2)
-    tensors = SimpleNamespace(q=0, k=0, v=0, out=0)
+    tensors = SimpleNamespace(q=0, k=0, v=0, out=0, packing={})
     monkeypatch.setattr(energy, "prepare", lambda *_: SimpleNamespace(sets=(tensors,)))
     return card
 

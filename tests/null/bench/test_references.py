@@ -8,6 +8,7 @@ from pathlib import Path
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock, call
 import warnings
@@ -53,7 +54,12 @@ def fake(forward: Callable[[], references.Forward], version: str = "9.19.0") -> 
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three references on this CPU: one that works, one that is not installed, one that refuses this GPU."""
     small = torch.randn(1, 64, 1, 128)
-    monkeypatch.setattr(references, "probe", lambda dtype, _: (small.to(torch_dtype(dtype)),) * 3)
+
+    def probe(dtype: str, _: Problem) -> SimpleNamespace:
+        one = small.to(torch_dtype(dtype))
+        return SimpleNamespace(q=one, k=one, v=one, packing={})
+
+    monkeypatch.setattr(references, "probe", probe)
     for name, forward in (("cudnn", lambda: attention), ("fa3", missing), ("fa4", missing), ("flash-attn", refused)):
         monkeypatch.setitem(references.BACKENDS, name, fake(forward))
 
