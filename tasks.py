@@ -188,7 +188,7 @@ def build(
     """
     from flashladder.build.command import main
 
-    leave(main(words(iteration, arch=arch, configs=configs, debug=debug, toolchain=toolchain)))
+    main(words(iteration, arch=arch, configs=configs, debug=debug, toolchain=toolchain))
 
 
 @task(help={"number": NUMBER, "reason": "why it is locked anew; it goes into the lock's history and CHANGELOG.md"})
@@ -233,7 +233,7 @@ def check(
         need_gpu()
     from flashladder.check.command import main
 
-    leave(main(words(number, configs=configs, dtype=dtype, quick=quick, out=out, backend=backend)))
+    main(words(number, configs=configs, dtype=dtype, quick=quick, out=out, backend=backend))
 
 
 @task(
@@ -350,7 +350,7 @@ def bench(
 
     what = {"configs": configs, "dtype": dtype, "tune": tune, "references": references, "method": method, "out": out}
     sizes = {"seq_lens": seq_lens, "batch": batch, "heads": heads, "kv_heads": kv_heads, "kv_len": kv_len}
-    leave(main(words(number, **what, **sizes, causal=causal)))
+    main(words(number, **what, **sizes, causal=causal))
 
 
 @task(

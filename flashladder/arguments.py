@@ -178,16 +178,15 @@ def some_seconds(text: str) -> float:
     return found
 
 
-def module_parser(name: str, description: str, example: str = "") -> Parser:
-    """The parser of ``python -m flashladder.NAME``; `example` are arguments to show in its help."""
-    program = f"python -m flashladder.{name}"
-    return Parser(prog=program, description=description, epilog=f"example: {program} {example}".rstrip())
+def module_parser(name: str, description: str, example: str = "", *, is_task: bool = False) -> Parser:
+    """The parser of ``python -m flashladder.NAME``; `example` are arguments to show in its help.
 
-
-def program_of(task: str) -> str:
-    """How the user called a command: ``invoke sweep``, or ``python -m flashladder.sweep``."""
+    `is_task`: the user may also have called it as a task, ``invoke sweep``, which is then the name in its messages.
+    """
     called = Path(sys.argv[0]).stem
-    return f"{called} {task}" if called in ("invoke", "inv", "flashladder") else f"python -m flashladder.{task}"
+    invoked = is_task and called in ("invoke", "inv", "flashladder")
+    program = f"{called} {name}" if invoked else f"python -m flashladder.{name}"
+    return Parser(prog=program, description=description, epilog=f"example: {program} {example}".rstrip())
 
 
 def add_numbers(parser: argparse.ArgumentParser) -> None:

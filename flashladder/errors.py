@@ -6,14 +6,16 @@ traceback. `Checked` is what a check found, which may be such an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
+from importlib import import_module
 import io
 import os
 from pathlib import Path
 import signal
 import sys
+from typing import NoReturn
 
 from flashladder.paths import CARRIED, ROOT
 
@@ -142,6 +144,15 @@ def one_line_errors() -> Iterator[None]:
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def run_main(main: Callable[[], object] | str) -> NoReturn:
+    """Calls a program's `main` with `one_line_errors` and exits with the code that it returns.
+
+    A module's name stands for its `main`: if Ctrl-C comes while it is imported, this is one line, too.
+    """
+    with one_line_errors():
+        raise SystemExit(import_module(main).main() if isinstance(main, str) else main())
 
 
 def require_checkout(command: str) -> None:

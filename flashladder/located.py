@@ -9,20 +9,21 @@ Run: ``python -c "from flashladder.located import read_yaml; print(read_yaml('co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 import difflib
+from functools import lru_cache
 from pathlib import Path
 import re
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 import yaml
 
 from flashladder.errors import FlashladderError
-from flashladder.files import is_leftover, read_text, relative
+from flashladder.files import checked_json, is_leftover, read_text, relative
 
 Location = tuple["str | int", ...]
 
@@ -261,17 +262,26 @@ def first_problem(error: Exception) -> str:
     return f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg']}"
 
 
-def read_committed(path: Path, read: Callable[[bytes], Answer], absent: str, hint: str) -> Answer:
-    """`read(bytes)` of a committed document that this project wrote; a missing or malformed one is an error.
+def read_committed(path: Path, model: type[Answer], absent: str, hint: str) -> Answer:
+    """A committed document that this project wrote, as `model`; a missing or malformed one is an error.
 
-    `read` makes a model of the bytes, and raises ValueError if they are malformed. `absent` is the message for a
-    missing file, and `hint` says how to make it.
+    `absent` is the message for a missing file, and `hint` says how to make it.
     """
     try:
-        return read(path.read_bytes())
+        return parsed(path.read_bytes(), model)
     except (OSError, ValueError) as error:
         what = absent if isinstance(error, FileNotFoundError) else first_problem(error)
         raise FlashladderError(what, where=relative(path), hint=hint) from error
+
+
+def parsed(raw: bytes, model: type[Answer]) -> Answer:
+    """A JSON document as `model`, the same object for the same bytes; raises ValueError if it is malformed."""
+    return cast("Answer", _parsed(raw, cast("Hashable", model)))
+
+
+@lru_cache(maxsize=24)  # of the committed documents
+def _parsed(raw: bytes, model: Any) -> object:
+    return TypeAdapter(model).validate_json(checked_json(raw))
 
 
 def _line(located: Located, problem: ErrorDetails) -> int:

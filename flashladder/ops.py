@@ -299,12 +299,7 @@ def _is_usual(scale: float, q: torch.Tensor) -> bool:
 
 
 def _resolve(
-    library: str,
-    short_form: str | None,
-    dtype: str,
-    device: int | None,
-    causal: bool = False,
-    packed: bool = False,
+    library: str, short_form: str | None, dtype: str, device: int | None, causal: bool = False, packed: bool = False
 ) -> str:
     """The short form of the configuration to run, which is built.
 

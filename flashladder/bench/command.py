@@ -33,10 +33,9 @@ from flashladder.arguments import (
     DTYPE,
     METHODS,
     OUT,
-    Parser,
     add_numbers,
+    module_parser,
     output_result,
-    program_of,
     require_numbers,
     result_file,
     seconds,
@@ -62,7 +61,7 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.device import Device, exclusive, open_device, origin
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key
-from flashladder.ladder.iteration import load_all, load_iteration, runnable
+from flashladder.ladder.iteration import load_iteration, runnable
 from flashladder.names import DTYPES, GPUS, HEADLINE_LENGTH, REFERENCES
 from flashladder.parallel import Bar
 from flashladder.problem import Problem, kinds
@@ -320,37 +319,33 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
         "--seq-lens", nargs="+", type=wholes, metavar="S", help="queries of a sample (default: six lengths from 512 on)"
     )
     parser.add_argument("--batch", type=whole, metavar="N", help="samples (default: 16, but 8 at 8192 and 4 at 16384)")
-    parser.add_argument("--heads", type=whole, metavar="N", help=f"heads of Q (default: {N_HEADS})")
-    parser.add_argument("--kv-heads", type=whole, metavar="N", help="heads of K and V (default: as many as of Q)")
+    parser.add_argument("--heads", dest="n_heads", type=whole, metavar="N", help=f"heads of Q (default: {N_HEADS})")
+    own = "heads of K and V (default: as many as of Q)"
+    parser.add_argument("--kv-heads", dest="n_kv_heads", type=whole, metavar="N", help=own)
     parser.add_argument("--kv-len", type=whole, metavar="N", help="keys of a sample (default: as many as queries)")
     parser.add_argument("--causal", action="store_true", help="with a causal mask")
 
 
-def lengths_of(options: argparse.Namespace, default: Sequence[int] = SEQ_LENS) -> list[int]:
-    """The lengths of the command line, each once, or the default."""
-    return list(dict.fromkeys(chain.from_iterable(options.seq_lens or [default])))
-
-
-def problems_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[Problem]:
+def problems_of(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, default: Sequence[int] = SEQ_LENS
+) -> list[Problem]:
     """The problems of the command line, one per length; exits with 2 if its numbers do not fit each other.
 
     Raises:
         FlashladderError: no such iteration, or one has no kernel for the problems.
     """
-    sizes = {"batch": options.batch, "heads": options.heads, "kv-heads": options.kv_heads, "kv-len": options.kv_len}
-    for name, size in [*sizes.items(), *(("seq-lens", length) for length in options.seq_lens)]:
+    lengths = list(dict.fromkeys(chain.from_iterable(options.seq_lens or [default])))
+    named = {name: getattr(options, name) for name in ("batch", "n_heads", "n_kv_heads", "kv_len")}
+    for name, size in [*named.items(), *(("seq-lens", length) for length in lengths)]:
         if size == 0:
-            parser.error(f"--{name}: expected at least 1, found 0")
+            parser.error(f"--{name.removeprefix('n_').replace('_', '-')}: expected at least 1, found 0")
+    given = {"mask": "causal" if options.causal else "none"} | {name: size for name, size in named.items() if size}
     problems = []
-    for usual in map(shape_of, options.seq_lens):
-        heads = options.heads or usual.n_heads
-        if heads % (options.kv_heads or heads):
-            parser.error(f"--kv-heads: expected a divisor of the {heads} heads of Q, found {options.kv_heads}")
-        problem = Problem(
-            batch=options.batch or usual.batch, seq_len=usual.seq_len, n_heads=heads, d_head=usual.d_head,
-            kv_len=options.kv_len or usual.seq_len, n_kv_heads=options.kv_heads or heads,
-            mask="causal" if options.causal else "none",
-        )  # fmt: skip
+    for usual in map(shape_of, lengths):
+        heads = options.n_heads or usual.n_heads
+        if heads % (options.n_kv_heads or heads):
+            parser.error(f"--kv-heads: expected a divisor of the {heads} heads of Q, found {options.n_kv_heads}")
+        problem = usual.varied(**given)
         if why := unaligned(problem):
             parser.error(f"--kv-len: {why}; leave it out, or --causal")
         problems.append(problem)
@@ -400,7 +395,6 @@ def _first_difference(what: str, mine: object, theirs: object) -> tuple[str, obj
 
 def on_this_gpu(options: argparse.Namespace, measure: Callable[[argparse.Namespace, Device], object]) -> None:
     """Calls `measure` with the GPU locked; `FlashladderError`: no such iteration, no free GPU, or no budget left."""
-    options.numbers = [one.number for one in load_all()] if options.all else options.numbers
     for number in options.numbers:
         load_iteration(number)  # reports a wrong number before a missing GPU
     device = open_device()
@@ -424,9 +418,8 @@ def until_spent(options: argparse.Namespace, work: Iterable[Work]) -> Iterator[W
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace, with its plan of pairs."""
-    program = program_of("bench")
-    example = f"example: {program} 31 --seq-lens 4096 --causal --heads 32 --kv-heads 8"
-    parser = Parser(prog=program, description="Times iterations, alternating with FA2.", epilog=example)
+    example = "31 --seq-lens 4096 --causal --heads 32 --kv-heads 8"
+    parser = module_parser("bench", "Times iterations, alternating with FA2.", example, is_task=True)
     add_kernels(parser)
     add_result(parser, "group")
     parser.add_argument("--tune", action="store_true", help="rank the configurations of --configs (default: tune)")
@@ -451,12 +444,10 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     short = {"blocks": 3, "extra_blocks": 1, "min_pairs": pairs, "input_sets": 2} if options.tune else {}
     options.plan = Plan(pairs=pairs, **short)
     options.configs = options.configs or (["tune"] if options.tune else None)
-    options.seq_lens = lengths_of(options, [HEADLINE_LENGTH] if options.tune else SEQ_LENS)
-    options.problems = problems_of(parser, options)
+    options.problems = problems_of(parser, options, [HEADLINE_LENGTH] if options.tune else SEQ_LENS)
     return options
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Times and prints the table."""
     on_this_gpu(parse_arguments(argv), timed)
-    return 0

@@ -40,12 +40,12 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from flashladder import columns
-from flashladder.arguments import Parser
+from flashladder.arguments import module_parser
 from flashladder.bench.references import BACKENDS, FA2, Subject, kernel_subject, reference_subject
 from flashladder.bench.timing import FIRST_SEED, Event, cuda_event, flush_bytes
 from flashladder.build.wheel import load_installed
 from flashladder.cases.inputs import Case, make_tensors
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, run_main
 from flashladder.files import load_json
 from flashladder.gpu.ncu import profile, run_ncu
 from flashladder.ladder.config import KernelConfig
@@ -66,15 +66,7 @@ from flashladder.results.schema import (
     Summary,
     Timings,
 )
-from flashladder.results.statistics import (
-    SEED,
-    LogSummary,
-    interval,
-    log_ratios,
-    percent,
-    resampled_medians,
-    summarize,
-)
+from flashladder.results.statistics import SEED, LogSummary, interval, log_ratios, percent, resampled_medians, summarize
 
 PAIRED = "paired"
 HOST = "host_ns"  # counter of torch's timer: the host's time to queue one launch
@@ -689,13 +681,10 @@ def launch_cells(cells: str, nvbench: str | None = None) -> None:
     bench.run_all_benchmarks(["flashladder", "--devices", "0", *stop, "--jsonbin", nvbench])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Prints the tables of result files."""
-    parser = Parser(
-        prog="python -m flashladder.bench.cross_checks",
-        description="Prints what files say of other timers and of libraries.",
-        epilog="example: python -m flashladder.bench.cross_checks results/h200/opinions.json.gz",
-    )
+    description = "Prints what files say of other timers and of libraries."
+    parser = module_parser("bench.cross_checks", description, "results/h200/opinions.json.gz")
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
     parser.add_argument("--launch", nargs="+", help=argparse.SUPPRESS)  # what a profiler watches: `command`
     options = parser.parse_args(argv)
@@ -714,9 +703,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print("\n".join(beside_libraries(beside)).strip())
         else:
             raise FlashladderError("no kernel beside a library", where=path, expected=" or ".join(LIBRARIES))
-    return 0
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

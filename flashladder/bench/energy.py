@@ -24,26 +24,13 @@ from operator import and_
 from statistics import median
 import time
 
-from flashladder.arguments import Parser, require_numbers, some_seconds, whole
-from flashladder.bench.command import (
-    ARMS,
-    add_kernels,
-    add_problem,
-    add_result,
-    add_show,
-    choose,
-    lengths_of,
-    on_this_gpu,
-    problems_of,
-    require_alike,
-    resumable,
-    until_spent,
-)
+from flashladder.arguments import module_parser, require_numbers, some_seconds, whole
+from flashladder.bench import command as bench
 from flashladder.bench.references import FA2, Subject, reference_identity, reference_subject
 from flashladder.bench.timing import Arm, prepare
 from flashladder.cases.inputs import Tensors
 from flashladder.columns import grouped, table
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError, run_main
 from flashladder.gpu.device import Device, Telemetry, origin
 from flashladder.names import Dtype
 from flashladder.problem import Problem, kinds
@@ -222,22 +209,22 @@ def measure(options: argparse.Namespace, device: Device) -> None:
     Raises:
         FlashladderError: a wheel is missing, the GPU does not report its energy, or `options.out` is of another run.
     """
-    subjects, kernels, references = choose(options, device.gpu.arch)
+    subjects, kernels, references = bench.choose(options, device.gpu.arch)
     subjects = [*(reference_subject(FA2, dtype, options.problems[0]) for dtype in options.dtypes), *subjects]
     fresh = EnergyResult(
         **origin(device), kernels=kernels, reference=reference_identity({}), references=dict(references),
         seconds=options.seconds, runs=(),
     )  # fmt: skip
     names = {"duration": "seconds", "kernels": "kernels", "references": "references", "FA2": "reference"}
-    result = resumable(options.out, fresh, **names) or fresh
-    require_alike(options.out, (run.shape for run in result.runs), options.problems)
+    result = bench.resumable(options.out, fresh, **names) or fresh
+    bench.require_alike(options.out, (run.shape for run in result.runs), options.problems)
     done = {(run.dtype, run.shape) for run in result.runs}
     work = [(d, s) for d in options.dtypes for s in options.problems if (d, s) not in done]
     each = options.seconds + WARM_UP_S + MORE_S
     about = sum(MORE_S + each * options.turns * sum(one.dtype == dtype for one in subjects) for dtype, _ in work)
     print(f"{len(work)} cells, {options.turns} turns each: about {about:.0f} s", flush=True)
     plan = Plan(pairs=1, blocks=1, extra_blocks=0, min_pairs=1, input_sets=2)
-    for dtype, shape in until_spent(options, work):
+    for dtype, shape in bench.until_spent(options, work):
         sets = prepare(dtype, shape, plan).sets
         runs = [
             sustain(device.telemetry, _arm(one, sets), dtype, shape, options.seconds, turn)
@@ -255,33 +242,29 @@ def _arm(subject: Subject, sets: Sequence[Tensors]) -> Arm:
     return Arm(subject.key, lambda i: subject.launch(sets[i % len(sets)]))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Measures and prints the table, or prints that of a file."""
-    parser = Parser(
-        prog="python -m flashladder.bench.energy",
-        description="Power, clock and energy per FLOP of kernels and references that run continuously for seconds.",
-        epilog="example: python -m flashladder.bench.energy 19 24 --references all --seq-lens 4096",
+    description = "Power, clock and energy per FLOP of kernels and references that run continuously for seconds."
+    parser = module_parser("bench.energy", description, "19 24 --references all --seq-lens 4096")
+    bench.add_kernels(parser)
+    parser.add_argument(
+        "--references", nargs="+", default=[], choices=bench.ARMS, metavar="NAME", help=", ".join(bench.ARMS)
     )
-    add_kernels(parser)
-    parser.add_argument("--references", nargs="+", default=[], choices=ARMS, metavar="NAME", help=", ".join(ARMS))
-    add_problem(parser)
+    bench.add_problem(parser)
     parser.add_argument("--seconds", type=some_seconds, default=2.0, help="of a run, at least (default: 2)")
     parser.add_argument("--turns", type=whole, default=2, help="of each subject (default: 2)")
-    add_result(parser, "dtype and length")
-    add_show(parser)
+    bench.add_result(parser, "dtype and length")
+    bench.add_show(parser)
     options = parser.parse_args(argv)
     if options.show:
         print(render(load_as(options.show, EnergyResult)))
-        return 0
+        return
     require_numbers(parser, options)
     if options.turns < 1:
         parser.error("expected at least one turn")
-    options.seq_lens = lengths_of(options)
-    options.problems = problems_of(parser, options)
-    on_this_gpu(options, measure)
-    return 0
+    options.problems = bench.problems_of(parser, options)
+    bench.on_this_gpu(options, measure)
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

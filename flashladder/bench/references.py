@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 import warnings
 
-from flashladder.arguments import Parser
+from flashladder.arguments import module_parser
 from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.cases.reference import Run
 from flashladder.errors import FlashladderError, one_line_errors
@@ -37,7 +37,7 @@ from flashladder.problem import Problem
 from flashladder.results.schema import Reference, kernel_key
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 FA2 = "fa2"  # the reference that everything is paired with
 _CUDNN_OP = "scaled_dot_product_attention, SDPBackend.CUDNN_ATTENTION"
@@ -95,19 +95,19 @@ class Backend:
 
 
 def reference_forward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     *,
     causal: bool = False,
-    bounds: Sequence[torch.Tensor] = (),
+    bounds: Sequence[Tensor] = (),
     longest: tuple[int, int] = (0, 0),
-) -> torch.Tensor:
+) -> Tensor:
     """FA2 forward on (B, S, H, D) tensors, as torch ships it; it takes fewer heads of K and V as they are."""
     import torch
 
     fa2 = torch.ops.aten._flash_attention_forward  # noqa: SLF001 - torch exposes FA2 itself under no public name
-    result: torch.Tensor
+    result: Tensor
     if bounds:
         result = fa2(q[0], k[0], v[0], *bounds, *longest, 0.0, causal, False)[0][None]
     else:
@@ -140,9 +140,7 @@ def _cudnn() -> Forward:
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
-    def forward(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, **packing: Any
-    ) -> torch.Tensor:
+    def forward(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, **packing: Any) -> Tensor:
         if packing:  # torch 2.11 has no public way to them
             raise FlashladderError("cuDNN takes no packed sequences through torch")
         grouped = q.shape[2] != k.shape[2]
@@ -161,13 +159,7 @@ def _package(module: str, version: str | Callable[[], str], tile: Callable[..., 
         package = importlib.import_module(module)
 
         def forward(
-            q: torch.Tensor,
-            k: torch.Tensor,
-            v: torch.Tensor,
-            *,
-            causal: bool = False,
-            bounds: Any = (),
-            longest: Any = (),
+            q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, bounds: Any = (), longest: Any = ()
         ) -> Any:
             if bounds:
                 of_packed = dict(zip(PACKED_ARGUMENTS, (*bounds, *longest), strict=True))
@@ -356,11 +348,7 @@ def profiled(reference: Reference, name: str, dtypes: Sequence[str], problem: Pr
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Writes ``{"kernel": name or null}`` and ends without CUPTI's exit handlers."""
-    parser = Parser(
-        prog="python -m flashladder.bench.references",
-        description="Asks which kernel a reference launches.",
-        epilog="example: python -m flashladder.bench.references fa2 fp16 --out kernel.json",
-    )
+    parser = module_parser("bench.references", "Asks which kernel a reference launches.", "fa2 fp16 --out kernel.json")
     parser.add_argument("name", choices=BACKENDS)
     parser.add_argument("dtype", choices=DTYPES)
     parser.add_argument("--out", type=Path, required=True)

@@ -22,7 +22,7 @@ from flashladder.results.derive import Plan, disturbed, kept, settle
 from flashladder.results.schema import A_A, Accuracy, Block, Group, Pair, Sample, Series
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 RUN_UP = 4  # flushes queued before a block's first pair, so that the host is ahead of the GPU
 CLOCK_TOLERANCE = 0.02  # five looks at a level SM clock agree this well
@@ -211,7 +211,7 @@ def bench_group(
 
     sets, first, fa2_forward = inputs.sets, inputs.sets[0], on_problem(reference, inputs.shape)
 
-    def checked(subject: Subject) -> tuple[Accuracy, int, torch.Tensor]:
+    def checked(subject: Subject) -> tuple[Accuracy, int, Tensor]:
         """Errors of one run on poisoned output, the sum of all its bits as int32, and the compared slices."""
         about(subject.key)
         first.poison()

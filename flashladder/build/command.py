@@ -27,13 +27,13 @@ import time
 from typing import NamedTuple
 
 from flashladder import files
-from flashladder.arguments import ARCHES, CONFIGS, STEP, Parser, program_of, whole
+from flashladder.arguments import ARCHES, CONFIGS, STEP, module_parser, whole
 from flashladder.build import library, wheel
 from flashladder.build.compile import arches_of, compile_many, render, table_rows
 from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, table_source
 from flashladder.build.store import CubinEntry, default_jobs, entry_lock, outputs_of, whole_record
 from flashladder.columns import terminal_width
-from flashladder.errors import FlashladderError, one_line_errors, say
+from flashladder.errors import FlashladderError, say
 from flashladder.ladder.ablation import Subject, load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import tuned_from
@@ -333,11 +333,10 @@ def build_all(options: argparse.Namespace) -> None:
     say(f"{len(numbers)} iterations in {time.monotonic() - started:.0f} s")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
     """The command line; exit code 2 and one line when something is wrong."""
-    program, started = program_of("build"), time.monotonic()
-    example = f"example: {program} 7 --arch sm_90 --configs prog --debug"
-    parser = Parser(prog=program, description="Builds one iteration's wheel.", epilog=example)
+    started, example = time.monotonic(), "7 --arch sm_90 --configs prog --debug"
+    parser = module_parser("build", "Builds one iteration's wheel.", example, is_task=True)
     parser.add_argument("subject", nargs="*", metavar="ITERATION", help=STEP)
     parser.add_argument("--all", action="store_true", help="every iteration's wheel; installs none")
     parser.add_argument("--arch", help=ARCHES)
@@ -349,28 +348,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.all == bool(options.subject):
         parser.error("give one iteration, or --all")
-    with one_line_errors():
-        if options.all:
-            build_all(options)
-            return 0
-        result = build_iteration(
-            " ".join(options.subject),
-            options.arch,
-            options.configs,
-            debug=options.debug,
-            n_jobs=options.jobs,
-            install=not options.no_install,
-            cuda=options.toolchain,
-        )
-        if not result.up_to_date:
-            print(render(result.rows, (), terminal_width()), end="")
-        seconds = time.monotonic() - started
-        state = f"up to date ({seconds:.1f} s)" if result.up_to_date else f"built in {seconds:.1f} s"
-        size = result.wheel.stat().st_size / 1024
-        subject = parse_subject(" ".join(options.subject), options.toolchain)
-        print(f"{subject.label}: {state}: {files.relative(result.wheel)} ({size:.0f} KiB)")
-        place = "not installed" if options.no_install else f"installed in {files.relative(Path(sys.prefix))}"
-        check = f"check {subject.number}{'' if gpu_arch() else ' --backend emulator'}"
-        advice = f"; next: invoke {f'emulate {subject.text!r}' if subject.sign else check}"
-        print(f"{place}{'' if subject.cuda else advice}")  # no such command takes another compiler's kernel
-    return 0
+    if options.all:
+        build_all(options)
+        return
+    result = build_iteration(
+        " ".join(options.subject),
+        options.arch,
+        options.configs,
+        debug=options.debug,
+        n_jobs=options.jobs,
+        install=not options.no_install,
+        cuda=options.toolchain,
+    )
+    if not result.up_to_date:
+        print(render(result.rows, (), terminal_width()), end="")
+    seconds = time.monotonic() - started
+    state = f"up to date ({seconds:.1f} s)" if result.up_to_date else f"built in {seconds:.1f} s"
+    size = result.wheel.stat().st_size / 1024
+    subject = parse_subject(" ".join(options.subject), options.toolchain)
+    print(f"{subject.label}: {state}: {files.relative(result.wheel)} ({size:.0f} KiB)")
+    place = "not installed" if options.no_install else f"installed in {files.relative(Path(sys.prefix))}"
+    check = f"check {subject.number}{'' if gpu_arch() else ' --backend emulator'}"
+    advice = f"; next: invoke {f'emulate {subject.text!r}' if subject.sign else check}"
+    print(f"{place}{'' if subject.cuda else advice}")  # no such command takes another compiler's kernel

@@ -31,7 +31,7 @@ import zipfile
 from flashladder.build.compile import default_arch
 from flashladder.build.library import LIBRARY_NAME
 from flashladder.build.store import entry_lock
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError, run_main
 from flashladder.files import files_in, load_json, make_folder, read_bytes, relative, sha256, write_atomic
 from flashladder.ladder.ablation import Subject, load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
@@ -343,10 +343,9 @@ def provide(cuda: str, folder: Path = TOOLCHAINS) -> Path:
 
 def main() -> None:
     """Installs what is built; prints the packages on one line."""
-    with one_line_errors():
-        names = install_built()
-        print(f"built iterations installed here: {', '.join(names) or 'none'}")
+    names = install_built()
+    print(f"built iterations installed here: {', '.join(names) or 'none'}")
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

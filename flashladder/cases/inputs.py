@@ -26,6 +26,7 @@ from flashladder.problem import Problem
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 View = Literal[
     "contiguous", "head_slice", "packed", "transposed", "sliced", "mixed", "mixed_slots", "one_off",
@@ -98,13 +99,13 @@ class Case:
 class Tensors:
     """Q, K, V and O as the kernel sees them, and O's memory with its surroundings; a kernel may write only `out`."""
 
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    out: torch.Tensor
-    out_base: torch.Tensor
-    lse: torch.Tensor  # (batch, n_heads, seq_len), fp32; only kernels of general problems write it
-    bounds: tuple[torch.Tensor, ...] = ()  # of packed sequences: where each begins in Q, and in K and V, int32
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+    out_base: Tensor
+    lse: Tensor  # (batch, n_heads, seq_len), fp32; only kernels of general problems write it
+    bounds: tuple[Tensor, ...] = ()  # of packed sequences: where each begins in Q, and in K and V, int32
 
     @property
     def packing(self) -> dict[str, Any]:
@@ -112,7 +113,7 @@ class Tensors:
         return {"bounds": self.bounds} if self.bounds else {}
 
     @property
-    def poisoned(self) -> torch.Tensor:
+    def poisoned(self) -> Tensor:
         """Which elements of `out_base` hold the poison bit for bit; the kernel wrote any other NaN."""
         import torch
 
@@ -265,7 +266,7 @@ def make_tensors(case: Case, dtype: str, device: str) -> Tensors:
     return tensors
 
 
-def _buffer(case: Case, places: tuple[Layout, ...], number: int, element: torch.dtype, device: str) -> torch.Tensor:
+def _buffer(case: Case, places: tuple[Layout, ...], number: int, element: torch.dtype, device: str) -> Tensor:
     """A buffer of NaN for the tensors with this number, with as much space after the last one as before the first."""
     import torch
 
@@ -276,7 +277,7 @@ def _buffer(case: Case, places: tuple[Layout, ...], number: int, element: torch.
     return torch.full((count,), math.nan, dtype=element, device=device)
 
 
-def _sparse(count: int, element: torch.dtype) -> torch.Tensor:
+def _sparse(count: int, element: torch.dtype) -> Tensor:
     """Any number of zeros, which take address space but no memory until they are written."""
     import torch
 
@@ -295,18 +296,18 @@ def _sparse(count: int, element: torch.dtype) -> torch.Tensor:
 class Slice:
     """Q, K and V of one sample and head, each (seq_len, d_head) of N(0, 1); contents change them in place."""
 
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
+    q: Tensor
+    k: Tensor
+    v: Tensor
     generator: torch.Generator
 
-    def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
+    def integers(self, low: int, high: int, *shape: int) -> Tensor:
         """Random integers of [low, high), by default of shape (d_head,)."""
         import torch
 
         return torch.randint(low, high, shape or self.q.shape[1:], generator=self.generator, device=self.q.device)
 
-    def direction(self) -> torch.Tensor:
+    def direction(self) -> Tensor:
         """A random direction of +-1, (d_head,). Adding it to Q and to K raises their logits."""
         return (2 * self.integers(0, 2) - 1).to(self.q.dtype)
 
@@ -564,10 +565,7 @@ def masked(cases: Iterable[Case], config: KernelConfig) -> tuple[Case, ...]:
 
 
 def packed_cases(
-    config: KernelConfig,
-    lengths: PackedLengths,
-    groups: Sequence[tuple[int, int]],
-    **other: Any,
+    config: KernelConfig, lengths: PackedLengths, groups: Sequence[tuple[int, int]], **other: Any
 ) -> tuple[Case, ...]:
     """For kernels of packed sequences: each list of lengths with each pair of head counts, and two kinds of inputs."""
     found = []

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flashladder import parallel
-from flashladder.arguments import BACKENDS, Parser, program_of, require_numbers
+from flashladder.arguments import BACKENDS, module_parser, require_numbers
 from flashladder.bench.command import add_kernels, add_result, installed_kernels, require_same
 from flashladder.bench.references import reference_identity
 from flashladder.build.compile import ptx_for, ptx_many
@@ -44,7 +44,7 @@ from flashladder.files import relative, sha256
 from flashladder.gpu.device import Device, open_device, origin
 from flashladder.gpu.doctor import rung
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import Iteration, load_all, load_iteration
+from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.names import DTYPES, PUBLISHED_GPU
 from flashladder.results.files import OTHER_FILE, load_as, this_host, write_result
@@ -53,7 +53,7 @@ import ptxemu
 from ptxemu import Array
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 MOST_TILES = 3  # per CTA of a persistent kernel, so that launches stay short; test_hopper_tiles.py covers eight
 # Kinds of the emulator's errors that say nothing about the kernel. A wrong launch argument (the kind "arguments") says
@@ -157,9 +157,7 @@ def check_iteration(
     return CheckReport(tuple(found))
 
 
-def as_arrays(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor
-) -> tuple[Array, Array, Array, Array]:
+def as_arrays(q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> tuple[Array, Array, Array, Array]:
     """CPU tensors of 16-bit elements as arrays of their bits, with the same shapes, strides and surrounding memory.
 
     Tensors of one storage become views of one array, as the emulator expects of arrays that share memory.
@@ -168,7 +166,7 @@ def as_arrays(
 
     storages: dict[int, Array] = {}  # address of a storage to all its elements
 
-    def view(tensor: torch.Tensor) -> Array:
+    def view(tensor: Tensor) -> Array:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in storages:
             flat = torch.empty(0, dtype=torch.int16).set_(storage).numpy().view(ELEMENT)
@@ -196,8 +194,8 @@ def emulated_run(iteration: Iteration, *, already_watched: Collection[str] = ())
     longest = dict[tuple[str, int], int]()  # (short form, CTAs per tile) to the most KV blocks of a watched launch
 
     def run(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str,
-        lse: torch.Tensor | None = None, bounds: Sequence[torch.Tensor] = (),
+        q: Tensor, k: Tensor, v: Tensor, out: Tensor, short_form: str,
+        lse: Tensor | None = None, bounds: Sequence[Tensor] = (),
     ) -> None:  # fmt: skip
         config = KernelConfig.parse(short_form)
         kernel = kernel_of(iteration, config)
@@ -413,8 +411,7 @@ def checked(
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace."""
-    program = program_of("check")
-    parser = Parser(prog=program, description="Checks numerics.", epilog=f"example: {program} 7 --configs a100")
+    parser = module_parser("check", "Checks numerics.", "7 --configs a100", is_task=True)
     add_kernels(parser, "prog")
     add_result(parser, "iteration")
     parser.add_argument("--quick", action="store_true", help="short lengths only")
@@ -424,10 +421,9 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Checks and prints a table; raises `CheckFailed` (exit code 1) if a case failed or none passed."""
     options = parse_arguments(argv)
-    options.numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
     for number in options.numbers:
         load_iteration(number)  # reports an unknown iteration before it looks for a GPU
     if options.backend == "emulator":
@@ -443,4 +439,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not report.passed:
         n_failed = len(report.failures)
         raise CheckFailed(f"{n_failed} of {len(report.cases)} cases failed" if n_failed else "no case passed")
-    return 0

@@ -31,7 +31,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from flashladder.arguments import Parser, require_numbers, whole
+from flashladder.arguments import module_parser, require_numbers, whole
 from flashladder.bench import command as bench
 from flashladder.bench.references import reference_identity
 from flashladder.cases import reference
@@ -39,7 +39,7 @@ from flashladder.cases.inputs import Case, Tensors, cases_for, make_tensors
 from flashladder.cases.reference import References, Run, Subject, check_case, same_bits
 from flashladder.check.command import rule_digest
 from flashladder.columns import after, table
-from flashladder.errors import CheckFailed, FlashladderError, first_line, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, first_line, run_main
 from flashladder.gpu.device import Device, origin
 from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import load_iteration
@@ -49,7 +49,7 @@ from flashladder.results.files import OTHER_FILE, load_as, write_result
 from flashladder.results.schema import Beside, FarRows, Hammered, Kernel, SoakResult
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 PARTS = ("load", "launches", "far")
 REPEATS = 50
@@ -105,7 +105,7 @@ class Gpu:
         self.record_hang: Callable[[str], object] = lambda _: None  # called before the process ends
 
     @cached_property
-    def _second(self) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]]:
+    def _second(self) -> tuple[Any, list[tuple[Tensor, Tensor, Tensor]]]:
         """The second stream, and the inputs and the output of each matmul."""
         import torch
 
@@ -261,7 +261,7 @@ def hammer(subject: Subject, shape: Problem, launches: int, gpu: Gpu) -> Hammere
     )  # fmt: skip
 
 
-def bits_digest(tensor: torch.Tensor, *more: int) -> str:
+def bits_digest(tensor: Tensor, *more: int) -> str:
     """SHA-256 of a tensor's bits and of further numbers."""
     import torch
 
@@ -328,7 +328,7 @@ def _errors(
     """
     import torch
 
-    def of_rows(attention: Callable[..., torch.Tensor], q: torch.Tensor, *kv: torch.Tensor) -> torch.Tensor:
+    def of_rows(attention: Callable[..., Tensor], q: Tensor, *kv: Tensor) -> Tensor:
         """The rows' attention; under a mask, of each row to the keys that it sees."""
         if mask == "none":
             return attention(q, *kv)
@@ -355,7 +355,7 @@ def _errors(
     return [(error if math.isfinite(error) else None, allowed) for error, allowed in worst]
 
 
-def _rows(tensor: torch.Tensor, slices: Sequence[tuple[int, int]], rows: Sequence[int]) -> torch.Tensor:
+def _rows(tensor: Tensor, slices: Sequence[tuple[int, int]], rows: Sequence[int]) -> Tensor:
     """(n, rows, d_head) of a (B, S, H, D) tensor."""
     import torch
 
@@ -514,13 +514,10 @@ def earlier(path: Path | None, fresh: SoakResult) -> SoakResult:
     return old.model_copy(update={"kernels": old.kernels | fresh.kernels, "hung": None}) if old else fresh
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Soaks and prints the tables, or prints the tables of a file."""
-    parser = Parser(
-        prog="python -m flashladder.check.soak",
-        description="Runs kernels beside other work, a million times, and on long sequences.",
-        epilog="example: python -m flashladder.check.soak 26 27 --out soak.json.gz",
-    )
+    description = "Runs kernels beside other work, a million times, and on long sequences."
+    parser = module_parser("check.soak", description, "26 27 --out soak.json.gz")
     bench.add_kernels(parser)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="default: all three")
     parser.add_argument("--repeats", type=whole, default=REPEATS, help=f"per case in part 'load' (default: {REPEATS})")
@@ -531,14 +528,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.show:
         print(render(load_as(options.show, SoakResult)))
-        return 0
+        return
     require_numbers(parser, options)
     if options.repeats < 2 or options.launches < 1:
         parser.error("--repeats must be at least 2, --launches at least 1")
     bench.on_this_gpu(options, measure)
-    return 0
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

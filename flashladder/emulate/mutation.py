@@ -23,9 +23,9 @@ from typing import Any, Literal
 import numpy as np
 import pydantic
 
-from flashladder.arguments import NUMBERS, Parser, whole
+from flashladder.arguments import NUMBERS, module_parser, whole
 from flashladder.emulate.kernel import MULTIPROCESSORS, forward, kernel_of, launch_of, make_tensors
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, run_main
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
@@ -275,13 +275,10 @@ def observe(iteration: Iteration, config: KernelConfig, *, schedule: str | int =
     return tuple(seen)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Prints a line per mutant and a count."""
-    parser = Parser(
-        prog="python -m flashladder.emulate.mutation",
-        description="Deletes each barrier, wait and commit of the kernels in turn; every mutant must be caught.",
-        epilog="example: python -m flashladder.emulate.mutation 7 8 --only bar.sync",
-    )
+    description = "Deletes each barrier, wait and commit of the kernels in turn; every mutant must be caught."
+    parser = module_parser("emulate.mutation", description, "7 8 --only bar.sync")
     parser.add_argument("--only", metavar="OPCODE", help="an opcode, or how it begins: bar.sync, mbarrier.arrive")
     parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=f"{NUMBERS} (default: all)")
     options = parser.parse_args(argv)
@@ -295,9 +292,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{n} mutants: {caught} caught, {n - caught} equivalent; {wrong} not as listed")
     if wrong:
         raise CheckFailed(f"{wrong} of {n} mutants are not as listed in {relative(EQUIVALENT)}")
-    return 0
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

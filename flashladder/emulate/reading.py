@@ -21,12 +21,12 @@ from typing import Literal
 from pydantic import ValidationError
 
 from flashladder import parallel
-from flashladder.arguments import Parser
+from flashladder.arguments import module_parser
 from flashladder.build.compile import ptx_for, ptx_many
 from flashladder.columns import csv_text
 from flashladder.emulate.kernel import CopyOrder, forward, make_tensors, version
-from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
-from flashladder.files import checked_json, dump_json, files_in, relative, sha256, write_atomic
+from flashladder.errors import Checked, CheckFailed, FlashladderError, run_main
+from flashladder.files import dump_json, files_in, relative, sha256, write_atomic
 from flashladder.gpu.ncu import PEER, SHAPE, read_peer, traffic_differences
 from flashladder.ladder.claim import COUNTERS, EMULATED, Claim
 from flashladder.ladder.config import KernelConfig
@@ -88,9 +88,7 @@ class EmulatedCounters(Strict):
 
 def load_reading(path: Path = READING) -> EmulatedCounters:
     """The committed reading; raises `FlashladderError` if it is missing or malformed."""
-    return read_committed(
-        path, lambda raw: EmulatedCounters.model_validate_json(checked_json(raw)), "no emulated counters", HOW_TO_WRITE
-    )
+    return read_committed(path, EmulatedCounters, "no emulated counters", HOW_TO_WRITE)
 
 
 def to_csv(reading: EmulatedCounters) -> str:
@@ -295,13 +293,10 @@ def reading_problems(path: Path) -> list[str]:
     return [f"{relative(path)}: {line}" for line in found]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Makes the reading, writes or compares it, prints it; exit code 1 if it is stale or has a race."""
-    parser = Parser(
-        prog="python -m flashladder.emulate.reading",
-        description="Counters and races of every iteration, from the PTX that ships.",
-        epilog="example: python -m flashladder.emulate.reading --write",
-    )
+    description = "Counters and races of every iteration, from the PTX that ships."
+    parser = module_parser("emulate.reading", description, "--write")
     parser.add_argument("--write", action="store_true", help="write the committed files")
     wants_write = parser.parse_args(argv).write
     reading = read_all()
@@ -311,9 +306,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(to_csv(reading), end="")
     if failure := check(reading).failure:
         raise failure
-    return 0
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

@@ -28,7 +28,7 @@ from flashladder.emulate.kernel import forward, machine_code, make_tensors, requ
 from flashladder.emulate.reading import READING, load_reading
 from flashladder.errors import FlashladderError
 from flashladder.explain.simulate import PIPES, SCHEDULERS, Chip, Step, chain, chip_of, simulate, steps_of
-from flashladder.files import checked_json, files_in, relative
+from flashladder.files import files_in, relative
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import Gpu, Occupancy, load_gpus
@@ -92,9 +92,7 @@ class Predictions(Strict):
 
 def load_predictions(path: Path = RESULTS / NAME) -> Predictions:
     """The committed predictions; raises `FlashladderError` if they are missing or malformed."""
-    return read_committed(
-        path, lambda raw: Predictions.model_validate_json(checked_json(raw)), "no predictions", HOW_TO_WRITE
-    )
+    return read_committed(path, Predictions, "no predictions", HOW_TO_WRITE)
 
 
 def worth(predictions: Predictions, gpu: str, one: Predicted) -> tuple[int, float] | None:

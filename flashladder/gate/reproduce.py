@@ -22,7 +22,6 @@ from functools import cached_property
 from pathlib import Path
 import runpy
 import shutil
-import sys
 import threading
 import time
 from typing import Any
@@ -30,7 +29,7 @@ from typing import Any
 from flashladder import parallel
 from flashladder.arguments import Parser
 from flashladder.emulate import reading as emulated
-from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors, require_checkout, say
+from flashladder.errors import Checked, CheckFailed, FlashladderError, require_checkout, run_main, say
 from flashladder.explain.predict import load_predictions
 from flashladder.files import dump_json, files_in, relative, sha256, write_atomic
 from flashladder.gate import verify
@@ -343,29 +342,24 @@ def measure_and_gate() -> tuple[Measured, list[Outcome]]:
     return measured, [*measured.outcomes, *gated]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Measures, prints one line per check and the table; exit code 1 if a check failed."""
-    parser = Parser(
-        prog="python -m flashladder.gate.reproduce",
-        description="Everything this machine can prove about the built iterations.",
-        epilog="example: nox -s reproduce",
-    )
-    parser.parse_args(argv)
+    description = "Everything this machine can prove about the built iterations."
+    epilog = "example: nox -s reproduce"
+    Parser(prog="python -m flashladder.gate.reproduce", description=description, epilog=epilog).parse_args(argv)
 
-    with one_line_errors():
-        n_wheels = require_wheels()
-        measured, outcomes = measure_and_gate()
-        print(report_tables.terminal(collect(measured.folder or RESULTS)))
-        where = measured.folder or report.REPORT
-        print(f"\nplot    {relative(where / report.PLOT)}.svg, .png")
-        print(f"tables  {relative(where / 'progression.md')}, .csv")
-        print(f"\n{n_wheels} wheels loaded; {measured.line}")
-        failed = [one.name for one in outcomes if one.status == "failed"]
-        if failed:
-            raise CheckFailed("not reproduced: " + ", ".join(failed), hint="the lines above say which cell and why")
+    n_wheels = require_wheels()
+    measured, outcomes = measure_and_gate()
+    print(report_tables.terminal(collect(measured.folder or RESULTS)))
+    where = measured.folder or report.REPORT
+    print(f"\nplot    {relative(where / report.PLOT)}.svg, .png")
+    print(f"tables  {relative(where / 'progression.md')}, .csv")
+    print(f"\n{n_wheels} wheels loaded; {measured.line}")
+    failed = [one.name for one in outcomes if one.status == "failed"]
+    if failed:
+        raise CheckFailed("not reproduced: " + ", ".join(failed), hint="the lines above say which cell and why")
     print("reproduced: every check that this machine can run holds")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

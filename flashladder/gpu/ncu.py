@@ -27,7 +27,7 @@ from flashladder.build.wheel import chosen_configs, load_installed
 from flashladder.cases.inputs import Case, make_tensors
 from flashladder.columns import csv_records, csv_text
 from flashladder.columns import table as aligned
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, run_main
 from flashladder.files import read_text, relative, write_atomic
 from flashladder.gpu.device import open_device, origin, run_bounded
 from flashladder.gpu.doctor import find_ncu
@@ -236,7 +236,7 @@ def table(counters: Mapping[str, Counters]) -> str:
     return "\n".join(aligned([[*shown, "kernel"], *rows], None, right=range(len(shown))))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Reads, prints and compares the counters; raises `CheckFailed` (exit code 1) for a difference."""
     description = "Reads hardware counters with ncu and compares them with the published kernels'."
     parser = module_parser("gpu.ncu", description, "7 8")
@@ -247,7 +247,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.launch:
         print(f"{launch(SPEC.validate_json(options.launch))} launches")
-        return 0
+        return
     require_numbers(parser, options)
     peer, device = read_peer(), open_device()
     launches = Launches(tuple(options.numbers), CONFIGS, ("fp16",), SHAPE)
@@ -267,9 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("\n".join(found) if found else "as published: sectors, ldsm, tensor instructions, wavefronts, registers")
     if found:
         raise CheckFailed(f"{len(found)} counters differ from the published kernels'")
-    return 0
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

@@ -17,7 +17,7 @@ import re
 import time
 
 from flashladder.arguments import CONFIGS, OUT, add_numbers, module_parser, output_result, require_numbers, seconds
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, run_main
 from flashladder.gpu.device import open_device, origin, run_bounded
 from flashladder.gpu.doctor import find_tool
 from flashladder.gpu.ncu import Launches
@@ -50,7 +50,7 @@ def run_tool(sanitizer: Path, tool: str, launches: Launches, timeout_s: float) -
     return Finding(tool=tool, clean=code == 0 and errors == 0, errors=errors, seconds=took, tail=tail)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Runs the tools; raises `CheckFailed` (exit code 1) if one is not clean."""
     description = "Runs compute-sanitizer over kernels at a small shape, both dtypes."
     parser = module_parser("gpu.sanitize", description, "7 --tools racecheck")
@@ -80,9 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(finding.tail)
     if dirty:
         raise CheckFailed("not clean: " + ", ".join(f"{found.tool} ({found.errors} errors)" for found in dirty))
-    return 0
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

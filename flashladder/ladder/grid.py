@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 import random
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import Field, InstanceOf, TypeAdapter
 
-from flashladder.arguments import Parser
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.arguments import module_parser
+from flashladder.errors import FlashladderError, run_main
 from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import D_HEAD, KernelConfig
@@ -331,15 +330,13 @@ def schemas() -> dict[Path, str]:
     }
 
 
-def main(argv: Sequence[str]) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Writes all schemas; the command line has no arguments."""
-    description = "Writes the JSON Schemas of all YAML files."
-    Parser(prog="python -m flashladder.ladder.grid", description=description).parse_args(argv)
+    module_parser("ladder.grid", "Writes the JSON Schemas of all YAML files.").parse_args(argv)
     for path, text in schemas().items():
         write_atomic(path, text)
         print(f"wrote {relative(path)}")
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        main(sys.argv[1:])
+    run_main(main)

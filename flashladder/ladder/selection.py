@@ -15,10 +15,9 @@ from pathlib import Path
 import re
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
 from flashladder.errors import FlashladderError
-from flashladder.files import checked_json
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import configs_for, gpu_key, load_gpus
 from flashladder.ladder.iteration import Iteration, load_all, load_runnable
@@ -144,9 +143,7 @@ class Fastest(BaseModel):
 @cache
 def load_fastest(path: Path = FASTEST) -> dict[str, Fastest]:
     """The fastest steps by GPU key; a missing or malformed file is an error."""
-    table = TypeAdapter(dict[str, Fastest])
-    missing, hint = "no table of the fastest steps", "invoke report writes it"
-    return read_committed(path, lambda raw: table.validate_json(checked_json(raw)), missing, hint)
+    return read_committed(path, dict[str, Fastest], "no table of the fastest steps", "invoke report writes it")
 
 
 @cache

@@ -1,11 +1,6 @@
 """``python -m flashladder.lock``: see `flashladder.lock.command`."""
 
-from __future__ import annotations
-
-from flashladder.errors import one_line_errors
+from flashladder.errors import run_main
 
 if __name__ == "__main__":
-    with one_line_errors():
-        from flashladder.lock.command import main  # in here, so that Ctrl-C meanwhile is one line, too
-
-        raise SystemExit(main())
+    run_main("flashladder.lock.command")

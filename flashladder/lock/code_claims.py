@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flashladder.arguments import Parser, whole
-from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
+from flashladder.arguments import module_parser, whole
+from flashladder.errors import Checked, CheckFailed, FlashladderError, run_main
 from flashladder.ladder.claim import LOCK_ARCHES, PLACES, Claim
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
 from flashladder.lock.step_counts import COUNTS, StepCounts, StepKernel, lock_problems, read_counts, with_classes
@@ -195,20 +195,14 @@ def check(numbers: Sequence[int] | None = None, arches: Sequence[str] = LOCK_ARC
     return checked("machine code", verify(numbers, counts, arches), hint="compare with: invoke diff PARENT CHILD")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Checks the claims of the named iterations, or of all."""
-    parser = Parser(
-        prog="python -m flashladder.lock.code_claims",
-        description="Checks the claims of the iterations about machine code and PTX.",
-        epilog="example: python -m flashladder.lock.code_claims 8 9",
-    )
+    parser = module_parser("lock.code_claims", "Checks the claims of the iterations about machine code and PTX.", "8 9")
     parser.add_argument("iterations", type=whole, nargs="*", metavar="N", help="numbers (default: all)")
     parser.add_argument("--arch", action="append", choices=LOCK_ARCHES, help="only this architecture (default: all)")
     args = parser.parse_args(argv)
-    with one_line_errors():
-        check(args.iterations or None, args.arch or LOCK_ARCHES).show()
-    return 0
+    check(args.iterations or None, args.arch or LOCK_ARCHES).show()
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_main(main)

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flashladder.arguments import Parser, whole
-from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors, require_checkout
+from flashladder.arguments import module_parser, whole
+from flashladder.errors import Checked, CheckFailed, FlashladderError, require_checkout
 from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
@@ -314,25 +314,19 @@ def _lock(rows: Sequence[Compiled]) -> Lock:
     return Lock(history=("not locked",), toolchain=versions, flags=flags, files=files, kernels=kernels)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """``verify`` or ``write``; exit code 1 if a kernel differs, 2 if it could not run."""
-    parser = Parser(
-        prog="python -m flashladder.lock",
-        description="Verifies or writes the machine-code lock.",
-        epilog="example: python -m flashladder.lock verify --arch sm_80 --iterations 6 7",
-    )
+    parser = module_parser("lock", "Verifies or writes the machine-code lock.", "verify --arch sm_80 --iterations 6 7")
     parser.add_argument("what", choices=("verify", "write"))
     parser.add_argument("--arch", action="append", choices=LOCK_ARCHES, help="only this architecture (default: all)")
     parser.add_argument("--iterations", type=whole, nargs="+", metavar="N", help="only these (default: all)")
     parser.add_argument("--reason", default="", help="why the lock changes (write)")
     args = parser.parse_args(argv)
-    with one_line_errors():
-        require_checkout("lock")
-        if args.what == "verify":
-            check(args.arch or LOCK_ARCHES, args.iterations).show()
-            if not (args.arch or args.iterations):
-                step_counts.check().show()
-            return 0
-        for arch in args.arch or _made_for(args.iterations):
-            print(f"locked: {relative(write(arch, args.iterations, args.reason))}")
-    return 0
+    require_checkout("lock")
+    if args.what == "verify":
+        check(args.arch or LOCK_ARCHES, args.iterations).show()
+        if not (args.arch or args.iterations):
+            step_counts.check().show()
+        return
+    for arch in args.arch or _made_for(args.iterations):
+        print(f"locked: {relative(write(arch, args.iterations, args.reason))}")

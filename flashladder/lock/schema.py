@@ -8,15 +8,14 @@ Try: ``read_lock("sm_80").iterations[8].kernels``.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from flashladder.errors import FlashladderError
-from flashladder.files import checked_json, dump_json, relative, write_atomic
-from flashladder.located import first_problem
+from flashladder.files import dump_json, relative, write_atomic
+from flashladder.located import first_problem, parsed
 from flashladder.paths import RESULTS
 from flashladder.results.schema import Kernel, Strict
 
@@ -71,7 +70,7 @@ def read_lock(arch: str, folder: Path = LOCKS) -> LockFile:
     if not path.exists() and not path.is_symlink():
         return LockFile(arch=arch)
     try:
-        lock = _read(path.read_bytes())
+        lock = parsed(path.read_bytes(), LockFile)
     except (OSError, ValueError) as error:
         what, hint = f"not a machine-code lock of schema 1: {first_problem(error)}", "git checkout -- results/locks"
         raise FlashladderError(what, where=relative(path), hint=f"restore the file: {hint}") from error
@@ -79,11 +78,6 @@ def read_lock(arch: str, folder: Path = LOCKS) -> LockFile:
         what = "the lock of another architecture"
         raise FlashladderError(what, where=relative(path), expected=arch, found=lock.arch)
     return lock.model_copy(update={"iterations": dict(lock.iterations)})  # writers add to it
-
-
-@lru_cache(maxsize=16)
-def _read(raw: bytes) -> LockFile:
-    return LockFile.model_validate_json(checked_json(raw))
 
 
 def write_lock(lock: LockFile, folder: Path = LOCKS) -> Path:

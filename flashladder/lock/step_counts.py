@@ -15,17 +15,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache
 import os
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
-from flashladder.arguments import Parser
+from flashladder.arguments import module_parser
 from flashladder.build.store import CubinEntry
-from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
-from flashladder.files import checked_json, dump_json, relative, sha256, write_atomic
+from flashladder.errors import Checked, CheckFailed, FlashladderError, run_main
+from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
@@ -158,14 +157,9 @@ def scope_of(code: Sequence[sass.Instruction], path: Sequence[sass.Instruction] 
     return found | measures | order.under_products(order.steady(code) if path is None else path)
 
 
-@lru_cache(maxsize=4)
-def _read(raw: bytes) -> StepCounts:
-    return StepCounts.model_validate_json(checked_json(raw))
-
-
 def read_counts(path: Path = COUNTS) -> StepCounts:
     """The committed counts; a missing or malformed file is an error."""
-    return read_committed(path, _read, "no counts of the steps", HOW_TO_WRITE)
+    return read_committed(path, StepCounts, "no counts of the steps", HOW_TO_WRITE)
 
 
 def count_all() -> StepCounts:
@@ -226,21 +220,16 @@ def check(path: Path = COUNTS) -> Checked:
     return Checked(f"{len(found.kernels)} kernels on {len(arches)} architectures")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Counts all kernels, then writes or compares the counts."""
-    parser = Parser(
-        prog="python -m flashladder.lock.step_counts",
-        description="Instruction counts of every step and its parent, on every locked architecture.",
-        epilog="example: python -m flashladder.lock.step_counts --write",
-    )
+    description = "Instruction counts of every step and its parent, on every locked architecture."
+    parser = module_parser("lock.step_counts", description, "--write")
     parser.add_argument("--write", action="store_true", help="write results/steps/counts.json")
     if parser.parse_args(argv).write:
         print(f"wrote {relative(write_atomic(COUNTS, dump_json(count_all().model_dump(mode='json'))))}")
     else:
         check().show()
-    return 0
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

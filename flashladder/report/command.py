@@ -17,7 +17,7 @@ import webbrowser
 
 from flashladder.columns import csv_of, told_on_terminal
 from flashladder.errors import FlashladderError, require_checkout
-from flashladder.files import checked_json, read_text, relative, require_file_or_nothing, write_atomic
+from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
 from flashladder.ladder.selection import FASTEST
 from flashladder.located import read_committed
 from flashladder.parallel import tune_gc
@@ -119,10 +119,7 @@ class CommandTimes(Strict):
 
 def sentence(results: Path) -> str:
     """How long the commands take; `FlashladderError` if they were not timed."""
-    hint = "time them: nox -s times"
-    times = read_committed(
-        results / "times.json", lambda raw: CommandTimes.model_validate_json(checked_json(raw)), "no times", hint
-    )
+    times = read_committed(results / "times.json", CommandTimes, "no times", "time them: nox -s times")
     reproduce, tests = (times.seconds[name] for name in ("reproduce", "tests"))
     return (
         f"On {times.cpus} CPUs without a GPU, after downloads, the first command takes {reproduce['first']:.0f} s and "

@@ -161,7 +161,8 @@ def headlines(results: Path = RESULTS) -> list[str]:
             span = " to ".join(dict.fromkeys(f"{time:.2f}" for time in (min(times), max(times))))
             where = f"from S = {one} to {last}" if one != last else f"at S = {one}"
             sentences.append(
-                f"- **{load_gpus()[machine].title}**{HEADLINES[grid]}: the fastest step is {span} times as fast as {beside}, in {dtypes} {where} "
+                f"- **{load_gpus()[machine].title}**{HEADLINES[grid]}: the fastest step is {span} times as fast as "
+                f"{beside}, in {dtypes} {where} "
                 f"([table](results/report/{grid}_{machine}.md))." + (f" Not timed there: {missing}." if missing else "")
             )
     return sentences

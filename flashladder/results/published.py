@@ -18,7 +18,7 @@ import yaml
 
 from flashladder.arguments import module_parser
 from flashladder.columns import csv_records
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError, run_main
 from flashladder.files import files_in, read_bytes, relative, sha256, utf8
 from flashladder.located import first_problem, plain
 from flashladder.paths import RESULTS
@@ -224,17 +224,15 @@ def _read(path: Path) -> str:
         raise
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Prints every published cell with unit and tolerance."""
     module_parser("results.published", "The published progression with unit, source and tolerance.").parse_args(argv)
-    with one_line_errors():
-        cells = load().cells
-        print(f"percent of FA2, from {cells[0].source}; not measured by this project")
-        for cell in cells:
-            where = f"{cell.iteration:2d}  {cell.gpu:8s}  {cell.statistic:8s}"
-            print(f"{where}  {cell.value:6.1f} %  within {cell.tolerance:g} points on that GPU")
-    return 0
+    cells = load().cells
+    print(f"percent of FA2, from {cells[0].source}; not measured by this project")
+    for cell in cells:
+        where = f"{cell.iteration:2d}  {cell.gpu:8s}  {cell.statistic:8s}"
+        print(f"{where}  {cell.value:6.1f} %  within {cell.tolerance:g} points on that GPU")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_main(main)

@@ -16,7 +16,7 @@ import re
 import signal
 import sys
 
-from flashladder.arguments import Parser, program_of, some_seconds
+from flashladder.arguments import module_parser, some_seconds
 from flashladder.errors import FlashladderError, drop_stdout
 from flashladder.gpu.doctor import n_gpus
 from flashladder.ladder.grid import Grid, load_grid, runnable
@@ -38,8 +38,7 @@ FLAGS = {
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace; `shard` is a pair (index, count)."""
-    program = program_of("sweep")
-    parser = Parser(prog=program, description="Measures a grid, cell by cell.", epilog=f"example: {program} --grid cpu")
+    parser = module_parser("sweep", "Measures a grid, cell by cell.", "--grid cpu", is_task=True)
     parser.add_argument("--grid", required=True, metavar="NAME", help="name of a file in configs/grids, such as smoke")
     parser.add_argument("--out", type=out_folder, help="folder of the records (default: build/sweep/MACHINE/GRID)")
     parser.add_argument("--gpus", default="all", metavar="all|0,1|UUID", help="which GPUs (default: all)")

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flashladder.arguments import module_parser, result_file
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError, run_main
 from flashladder.files import read_text, relative, sha256, write_atomic
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key, load_gpus
@@ -247,7 +247,7 @@ def rows_of(document: BenchResult) -> list[Candidate]:
     return rows
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     """Prints the standings; with ``--write`` enters winners that are faster by more than the noise floor."""
     description = "Compares the winners of a tuning run with the iterations' present configurations."
     parser = module_parser("sweep.winner", description, "build/sweep/h200/tune.json.gz")
@@ -260,7 +260,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     floors = ", ".join(f"{dtype} {floor:.2f}" for dtype, floor in finals.floors_pct.items())
     print(f"A/A floor of the finals in percentage points: {floors}")
     if not options.write:
-        return 0
+        return
     key = gpu_key(rungs.gpu.name) or ""
     if key not in GPUS:
         expected = ", ".join(GPUS)
@@ -271,9 +271,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"entered: {relative(changed)}")
     if not faster:
         print("nothing to enter: no winner of both dtypes beats the present configuration by more than the floor")
-    return 0
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+    run_main(main)

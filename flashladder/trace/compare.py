@@ -24,6 +24,7 @@ import math
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from flashladder.cases.reference import UNIT_ROUNDOFF
 from flashladder.emulate.kernel import forward, kernel_of, make_tensors
@@ -81,7 +82,7 @@ MARKED = 1024.0  # `marks`: from this size of m on, every row is light and the l
 HEAVY_ERROR = 2.0**-17  # rounding of a row's sum, in units of its largest P, by two sums and two exponentials
 TOGETHER = 8  # rows that update their maximum together: a warp's rows in one half of an m-tile
 
-Bounded = tuple[torch.Tensor, torch.Tensor]
+Bounded = tuple[Tensor, Tensor]
 """A value, and its error bound for a right kernel."""
 
 
@@ -89,9 +90,9 @@ Bounded = tuple[torch.Tensor, torch.Tensor]
 class State:
     """The output of a KV block for the next: m and l (CTAs, B_r, 4), O (CTAs, B_r, d_head) not yet divided by l."""
 
-    m: torch.Tensor
-    l: torch.Tensor  # noqa: E741 - the paper's name
-    o: torch.Tensor
+    m: Tensor
+    l: Tensor  # noqa: E741 - the paper's name
+    o: Tensor
 
     @classmethod
     def empty(cls, ctas: int, rows: int, d_head: int) -> State:
@@ -100,26 +101,26 @@ class State:
         return cls(statistics - math.inf, statistics, torch.zeros(ctas, rows, d_head, dtype=torch.float64))
 
     @classmethod
-    def behind(cls, values: Mapping[str, torch.Tensor]) -> State:
+    def behind(cls, values: Mapping[str, Tensor]) -> State:
         """The state after a block with these intermediates."""
         return cls(values["m"], values["l"], values["O"])
 
 
-def over_columns(statistic: torch.Tensor, columns: int) -> torch.Tensor:
+def over_columns(statistic: Tensor, columns: int) -> Tensor:
     """A row statistic, repeated for the columns of each lane, (CTAs, B_r, columns)."""
     return statistic[..., torch.arange(columns) % TILE_N // 2]
 
 
-def by_lane(values: torch.Tensor) -> torch.Tensor:
+def by_lane(values: Tensor) -> Tensor:
     """The columns of each lane of the quad, (CTAs, B_r, n-tiles, 4, 2)."""
     return values.reshape(*values.shape[:-1], -1, QUAD, 2)
 
 
-def _summed(terms: int, sizes: torch.Tensor) -> torch.Tensor:
+def _summed(terms: int, sizes: Tensor) -> Tensor:
     return sizes * (terms * EPSILON / (1 - terms * EPSILON)) + FLUSHED
 
 
-def _exponential_error(exponent_error: torch.Tensor) -> torch.Tensor:
+def _exponential_error(exponent_error: Tensor) -> Tensor:
     """Relative error of 2^x for this error of x."""
     return torch.expm1(exponent_error * math.log(2)) + EX2
 
@@ -143,7 +144,7 @@ class Progress:
         return self.keys not in LIGHT
 
 
-def marked(top: torch.Tensor, heavy: torch.Tensor) -> torch.Tensor:
+def marked(top: Tensor, heavy: Tensor) -> Tensor:
     """The m in use for a maximum `top`: less by `SLACK` if the row is heavy, which the last bit of fp32 marks."""
     heavy = heavy & ((top - SLACK).abs() < MARKED)
     value = torch.where(heavy, top - SLACK, top).float()
@@ -152,14 +153,12 @@ def marked(top: torch.Tensor, heavy: torch.Tensor) -> torch.Tensor:
     return torch.where(heavy, bits | 1, light).view(torch.float32).double()
 
 
-def is_heavy(m: torch.Tensor) -> torch.Tensor:
+def is_heavy(m: Tensor) -> Tensor:
     """Which rows follow their maximum exactly, by the last bit of their m."""
     return (m.float().view(torch.int32) & 1).bool() & (m.abs() < MARKED)
 
 
-def stale_maximum(
-    before: State, s: torch.Tensor, scale: float, progress: Progress, seen: torch.Tensor | None = None
-) -> Bounded:
+def stale_maximum(before: State, s: Tensor, scale: float, progress: Progress, seen: Tensor | None = None) -> Bounded:
     """The m of rows that keep their maximum until a score exceeds it by `SLACK`, in powers of two.
 
     Eight rows update together: each takes its largest score so far and decides anew whether it is heavy. The m of a
@@ -189,7 +188,7 @@ def stale_maximum(
     return torch.where(must, fresh, before.m), torch.where(must, error, 0.0) + FLUSHED
 
 
-def _together(above: torch.Tensor) -> torch.Tensor:
+def _together(above: Tensor) -> Tensor:
     """For each element of (CTAs, B_r, 4), whether any lane of its eight rows is true."""
     eight = above.reshape(above.shape[0], -1, TOGETHER * QUAD).any(dim=-1, keepdim=True)
     return eight.expand(-1, -1, TOGETHER * QUAD).reshape(above.shape)
@@ -197,13 +196,13 @@ def _together(above: torch.Tensor) -> torch.Tensor:
 
 def kv_block(
     before: State,
-    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    inputs: tuple[Tensor, Tensor, Tensor],
     scale: float,
     dtype: str,
     *,
     progress: Progress | None = None,
     scaled: bool = False,
-    kernel: Mapping[str, torch.Tensor] | None = None,
+    kernel: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Bounded]:
     """The intermediates of a KV block by name, in the order of computation.
 
@@ -218,7 +217,7 @@ def kv_block(
     """
     found: dict[str, Bounded] = {}
 
-    def made(name: str, value: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
+    def made(name: str, value: Tensor, error: Tensor) -> Tensor:
         """Keeps an intermediate; returns the input of the next ones."""
         found[name] = value, error
         return value if kernel is None else kernel[name]
@@ -284,12 +283,12 @@ class Comparison:
     block: int | None  # its number, from key 0 on; None for the stored output
     name: str  # of `INTERMEDIATES`
     held: Array  # the kernel's values, (CTAs, rows, columns)
-    expected: torch.Tensor  # the result of the kernel's earlier values, fp64
+    expected: Tensor  # the result of the kernel's earlier values, fp64
     max_error: float  # largest absolute error; NaN if the kernel holds one
     rms: float  # root mean square of the error, over all CTAs
     share: float  # the largest error over its bound; more than 1 is a difference
     drift: float  # largest distance from the fp64 reference that starts from Q, K and V
-    beyond: torch.Tensor  # for each element whether its error exceeds its bound, (CTAs, rows, columns)
+    beyond: Tensor  # for each element whether its error exceeds its bound, (CTAs, rows, columns)
     worst: Where  # the element of `share`
     first: Where | None  # the first element of `beyond`, by CTA, row and column; None: all are within
 
@@ -328,14 +327,14 @@ class Trace:
         return self.first is None and len(self.steps) == self.n_expected
 
 
-def of_ctas(found: Trace, tensor: Array, *, rows: bool = False) -> torch.Tensor:
+def of_ctas(found: Trace, tensor: Array, *, rows: bool = False) -> Tensor:
     """Each CTA's head of a tensor in fp64, (CTAs, seq_len, d_head), or with `rows` only the CTA's B_r rows."""
     size = found.config.B_r
     pieces = [tensor[z, x * size : (x + 1) * size, y] if rows else tensor[z, :, y] for x, y, z in found.ctas]
     return torch.from_numpy(np.stack(pieces).astype(np.float64))
 
 
-def exact(array: Array) -> torch.Tensor:
+def exact(array: Array) -> Tensor:
     """The array in fp64."""
     return torch.from_numpy(array.astype(np.float64))
 
@@ -393,7 +392,7 @@ def _compared(found: Trace) -> Iterator[Comparison]:
 
 
 def comparison(
-    found: Trace, name: str, held: Held, bounded: Bounded, throughout: torch.Tensor, step: int, block: int | None
+    found: Trace, name: str, held: Held, bounded: Bounded, throughout: Tensor, step: int, block: int | None
 ) -> Comparison:
     """Compares an intermediate with the result of earlier values, and with that of Q, K and V alone (`throughout`)."""
     value, (expected, allowed) = exact(held.array), bounded
@@ -401,7 +400,7 @@ def comparison(
     beyond = ~(error <= allowed)
     ratio = torch.nan_to_num(error / allowed, nan=math.inf)
 
-    def where(scores: torch.Tensor) -> Where:
+    def where(scores: Tensor) -> Where:
         """The first element with the largest score."""
         at = cta, row, column = tuple(int(axis) for axis in np.unravel_index(int(scores.argmax()), held.array.shape))
         statistic, (x, _, _) = name in STATISTICS, found.ctas[cta]
@@ -417,7 +416,7 @@ def comparison(
     return Comparison(step, block, name, held.array, expected, largest, rms, share, off, beyond, where(ratio), first)
 
 
-def _distance(value: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+def _distance(value: Tensor, expected: Tensor) -> Tensor:
     """Absolute difference; 0 between equal infinities, NaN if either is NaN."""
     return torch.where(value == expected, 0.0, (value - expected).abs())
 

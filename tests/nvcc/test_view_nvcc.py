@@ -126,7 +126,7 @@ def test_a_station_shows_what_it_is_about(station: Station, capsys: pytest.Captu
             program.main(words)
         assert left.value.code in (None, 0)
     else:
-        assert importlib.import_module(words[1]).main(words[2:]) == 0
+        assert importlib.import_module(words[1]).main(words[2:]) in (None, 0)
     assert station.past in capsys.readouterr().out
 
 

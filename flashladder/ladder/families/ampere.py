@@ -14,15 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from flashladder.ladder.config import D_HEAD, ELEMENT_BYTES, KernelConfig, Word
-from flashladder.ladder.family import (
-    Exclusion,
-    Family,
-    Iteration,
-    Launch,
-    Targets,
-    change_model,
-    type_name,
-)
+from flashladder.ladder.family import Exclusion, Family, Iteration, Launch, Targets, change_model, type_name
 from flashladder.names import EXAMPLE
 from flashladder.toolchain import load_pins
 

@@ -12,16 +12,7 @@ import math
 from typing import Any
 
 from flashladder.ladder.config import D_HEAD, ELEMENT_BYTES, KernelConfig, Word
-from flashladder.ladder.family import (
-    Exclusion,
-    Family,
-    Iteration,
-    Launch,
-    Targets,
-    TensorBox,
-    change_model,
-    type_name,
-)
+from flashladder.ladder.family import Exclusion, Family, Iteration, Launch, Targets, TensorBox, change_model, type_name
 from flashladder.machine_code.ptxas import PtxasUsage
 from flashladder.problem import Mask
 
