@@ -49,6 +49,7 @@ from flashladder.errors import CheckFailed, FlashladderError, run_main
 from flashladder.files import load_json
 from flashladder.gpu.ncu import profile, run_ncu
 from flashladder.ladder.config import KernelConfig
+from flashladder.lazy_torch import torch
 from flashladder.located import first_problem
 from flashladder.names import CYCLES, DURATION, INSTRUCTIONS, KERNEL, LIBRARIES, TENSOR
 from flashladder.problem import Problem
@@ -490,8 +491,6 @@ def ask_torch(cells: Sequence[Rounds], _timeout_s: float) -> list[Opinion]:
 
     The counter `HOST` is the host's time to queue one launch.
     """
-    import torch
-
     opinions, wait = [], torch.cuda.synchronize
     for rounds, launches in prepared(cells):
         counts = {key: max(1, round(RUN_S / _torch_s(launch, FIRST))) for key, launch in launches.items()}
@@ -513,8 +512,6 @@ def ask_torch(cells: Sequence[Rounds], _timeout_s: float) -> list[Opinion]:
 
 def ask_events(method: Method, cells: Sequence[Rounds], _timeout_s: float) -> list[Opinion]:
     """Events around single launches: without a flush, or with the L2 flushed and all subjects alternating."""
-    import torch
-
     buffer: Any = None
     if method == "turns":
         l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
@@ -603,8 +600,6 @@ def compare(
     Raises:
         CheckFailed: a tool's times are impossible; the file is still written.
     """
-    import torch
-
     torch.cuda.empty_cache()  # the tools' processes need the memory
     facts = {name: getattr(paired, name) for name in ("rung", "gpu", "host", "kernels")}
     result = derive(SecondOpinionResult(**facts, paired=paired, opinions=()))
@@ -643,8 +638,6 @@ def launch_cells(cells: str, nvbench: str | None = None) -> None:
 
     ncu profiles the rounds alone. NVBench has one benchmark per turn, named ``CELL ROUND INDEX``.
     """
-    import torch
-
     loaded = list(prepared(CELLS.validate_json(cells)))
     torch.cuda.synchronize()
     if nvbench is None:

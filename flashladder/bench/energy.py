@@ -32,6 +32,7 @@ from flashladder.cases.inputs import Tensors
 from flashladder.columns import grouped, table
 from flashladder.errors import FlashladderError, run_main
 from flashladder.gpu.device import Device, Telemetry, origin
+from flashladder.lazy_torch import torch
 from flashladder.names import Dtype
 from flashladder.problem import Problem, kinds
 from flashladder.results.derive import NO_THROTTLE, SW_POWER_CAP, Plan, reason_names
@@ -60,8 +61,6 @@ Done = Callable[[], bool]
 
 def mark() -> Done:
     """Returns a function that tells whether everything queued so far is done."""
-    import torch
-
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch does not annotate it
     event.record()
     return event.query

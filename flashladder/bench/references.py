@@ -22,7 +22,7 @@ from pathlib import Path
 import re
 import sys
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 import warnings
 
 from flashladder.arguments import module_parser
@@ -32,12 +32,10 @@ from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import load_json, write_atomic
 from flashladder.gpu.device import run_bounded
 from flashladder.ladder.config import D_HEAD, KernelConfig
+from flashladder.lazy_torch import Tensor, torch
 from flashladder.names import DTYPES, REFERENCES
 from flashladder.problem import Problem
 from flashladder.results.schema import Reference, kernel_key
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 FA2 = "fa2"  # the reference that everything is paired with
 _CUDNN_OP = "scaled_dot_product_attention, SDPBackend.CUDNN_ATTENTION"
@@ -104,8 +102,6 @@ def reference_forward(
     longest: tuple[int, int] = (0, 0),
 ) -> Tensor:
     """FA2 forward on (B, S, H, D) tensors, as torch ships it; it takes fewer heads of K and V as they are."""
-    import torch
-
     fa2 = torch.ops.aten._flash_attention_forward  # noqa: SLF001 - torch exposes FA2 itself under no public name
     result: Tensor
     if bounds:
@@ -176,8 +172,6 @@ def _package(module: str, version: str | Callable[[], str], tile: Callable[..., 
 
 
 def _cudnn_version() -> str | None:
-    import torch
-
     found = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]  # torch does not annotate it
     return None if found is None else f"{found // 10000}.{found % 10000 // 100}.{found % 100}"
 
@@ -288,8 +282,6 @@ def arms(names: Sequence[str], dtypes: Sequence[str] = DTYPES, problem: Problem 
 
 def reference_identity(kernels: Mapping[str, str], name: str = FA2) -> Reference:
     """A reference as it is installed here; `kernels` maps dtype to the name of its kernel (`profiled`)."""
-    import torch
-
     backend, cuda = BACKENDS[name], torch.version.cuda
     version = backend.version()
     return Reference(op=backend.op, version=version, torch=torch.__version__, cuda=cuda, kernels=dict(kernels))
@@ -310,7 +302,6 @@ def reference_kernel(dtype: str, name: str = FA2, problem: Problem = PROBE) -> s
 
 def seen_kernel(dtype: str, name: str, problem: Problem) -> str | None:
     """As `reference_kernel`, by this process's profiler."""
-    import torch
     from torch.profiler import ProfilerActivity, profile
 
     made = probe(dtype, problem)

@@ -11,18 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flashladder.bench.references import Forward, Subject, on_problem, reference_forward
 from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.cases.reference import Expected, accuracy, choose_slices, expect, gather, same_bits
 from flashladder.errors import FlashladderError
+from flashladder.lazy_torch import Tensor, torch
 from flashladder.problem import Problem
 from flashladder.results.derive import Plan, disturbed, kept, settle
 from flashladder.results.schema import A_A, Accuracy, Block, Group, Pair, Sample, Series
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 RUN_UP = 4  # flushes queued before a block's first pair, so that the host is ahead of the GPU
 CLOCK_TOLERANCE = 0.02  # five looks at a level SM clock agree this well
@@ -169,15 +167,11 @@ def flush_bytes(l2_bytes: int) -> int:
 
 def cuda_event() -> Event:
     """A CUDA event with timing."""
-    import torch
-
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch does not annotate it
 
 
 def cuda_hardware(sample: Callable[[], Sample], l2_bytes: int) -> tuple[Hardware, int]:
     """CUDA events and an L2 flush; the flush's size in bytes."""
-    import torch
-
     size = flush_bytes(l2_bytes)
     buffer = torch.empty(size, dtype=torch.uint8, device="cuda")
     return Hardware(cuda_event, buffer.zero_, torch.cuda.synchronize, sample), size
@@ -207,8 +201,6 @@ def bench_group(
         FlashladderError: a subject's output differed between two runs on the same inputs, or the reference's mask is
             not the kernels'.
     """
-    import torch
-
     sets, first, fa2_forward = inputs.sets, inputs.sets[0], on_problem(reference, inputs.shape)
 
     def checked(subject: Subject) -> tuple[Accuracy, int, Tensor]:

@@ -18,15 +18,12 @@ from itertools import product
 import math
 import mmap
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import D_HEAD, KernelConfig
+from flashladder.lazy_torch import Tensor, torch
 from flashladder.problem import Problem
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 View = Literal[
     "contiguous", "head_slice", "packed", "transposed", "sliced", "mixed", "mixed_slots", "one_off",
@@ -115,14 +112,10 @@ class Tensors:
     @property
     def poisoned(self) -> Tensor:
         """Which elements of `out_base` hold the poison bit for bit; the kernel wrote any other NaN."""
-        import torch
-
         return self.out_base.view(torch.int16) == POISON
 
     def poison(self) -> None:
         """Fills O and its surroundings with a NaN whose bits no arithmetic makes."""
-        import torch
-
         self.out_base.view(torch.int16).fill_(POISON)
         self.lse.fill_(math.nan)
 
@@ -224,15 +217,11 @@ def _far(case: Case, number: int) -> Layout:
 
 def torch_dtype(name: str) -> torch.dtype:
     """``fp16`` or ``bf16`` as torch names it."""
-    import torch
-
     return {"fp16": torch.float16, "bf16": torch.bfloat16}[name]
 
 
 def make_tensors(case: Case, dtype: str, device: str) -> Tensors:
     """Draws the inputs of a case from its seed; O and everything between and around the tensors is NaN."""
-    import torch
-
     shape, element = case.shape, torch_dtype(dtype)
     sizes, places = sizes_of(shape), layouts(case)
     buffers = [_buffer(case, places, number, element, device) for number in range(places[-1].buffer + 1)]
@@ -268,8 +257,6 @@ def make_tensors(case: Case, dtype: str, device: str) -> Tensors:
 
 def _buffer(case: Case, places: tuple[Layout, ...], number: int, element: torch.dtype, device: str) -> Tensor:
     """A buffer of NaN for the tensors with this number, with as much space after the last one as before the first."""
-    import torch
-
     mine = [(one, sizes) for one, sizes in zip(places, sizes_of(case.shape), strict=True) if one.buffer == number]
     count = max(one.end(sizes) for one, sizes in mine) + min(one.offset for one, _ in mine)
     if case.view in FAR and device == "cpu":
@@ -279,8 +266,6 @@ def _buffer(case: Case, places: tuple[Layout, ...], number: int, element: torch.
 
 def _sparse(count: int, element: torch.dtype) -> Tensor:
     """Any number of zeros, which take address space but no memory until they are written."""
-    import torch
-
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", NO_RESERVE)
     try:
         memory = mmap.mmap(-1, 2 * count, flags=flags)
@@ -303,8 +288,6 @@ class Slice:
 
     def integers(self, low: int, high: int, *shape: int) -> Tensor:
         """Random integers of [low, high), by default of shape (d_head,)."""
-        import torch
-
         return torch.randint(low, high, shape or self.q.shape[1:], generator=self.generator, device=self.q.device)
 
     def direction(self) -> Tensor:
@@ -350,8 +333,6 @@ def _own_rows(one: Slice, row: int | None) -> Any:
 
     Shrinks the queries of the other rows to a quarter, so that their keys have similar weights.
     """
-    import torch
-
     if row is None:
         return slice(None)
     own = torch.arange(len(one.q), device=one.q.device) // 8 % 2 == row
@@ -373,8 +354,6 @@ def _lone(one: Slice, row: int, key: int) -> None:
 
 def _slope(one: Slice, sign: int) -> None:
     """Logits that rise (1) or fall (-1) by 2 from one block of 64 keys to the next: the maximum moves, or stays."""
-    import torch
-
     along = one.direction()
     steps = torch.arange(len(one.k), device=one.k.device, dtype=torch.float32) / 32 / math.sqrt(one.k.shape[1])
     one.q.add_(along)
@@ -398,8 +377,6 @@ def _plunging(one: Slice) -> None:
 
 def _spikes(one: Slice, half: int) -> None:
     """One key in this half of each block of 64 is 204 above all others: exp overflows if the maximum overlooks it."""
-    import torch
-
     along = one.direction()
     one.q.add_(3 * along)
     one.k.sub_(3 * along)
@@ -413,8 +390,6 @@ def _constant(one: Slice) -> None:
 
     The numbers have both signs, and range from fp16's subnormal numbers to its largest: the sum of two overflows.
     """
-    import torch
-
     sign, mantissa = 2 * one.integers(0, 2) - 1, one.integers(128, 256) / 128
     one.v.copy_(sign * mantissa * torch.exp2(one.integers(-17, 16).float()))
 
@@ -433,8 +408,6 @@ def _levels(one: Slice, sign: int) -> None:
 
 def _wide(one: Slice) -> None:
     """Q, K and a constant V hold numbers that fit bf16 but not fp16; the logits are those of N(0, 1)."""
-    import torch
-
     _constant(one)
     if one.q.dtype == torch.bfloat16:
         one.q.mul_(2.0**40)

@@ -19,16 +19,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 import math
 import random
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.errors import FlashladderError, first_line
 from flashladder.ladder.config import KernelConfig
+from flashladder.lazy_torch import Tensor, torch
 from flashladder.problem import Mask, Problem
 from flashladder.results.schema import Accuracy, CaseResult, kernel_key
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 REPEATS = 20  # runs that must agree bit for bit, with the first
 LARGEST_KEPT = 2**30  # bytes: larger storages of inputs are compared only inside the tensor
@@ -95,15 +93,11 @@ def compared_slices(shape: Problem, seed: int) -> tuple[tuple[int, int], ...]:
 
 def gather(tensor: Tensor, slices: Sequence[tuple[int, int]], group: int = 1) -> Tensor:
     """The (batch, head) slices of a (B, S, H, D) tensor, stacked to (n, S, D); `group` heads of Q read one of K."""
-    import torch
-
     return torch.stack([tensor[b, :, h // group] for b, h in slices])
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors of 16-bit elements hold the same bits."""
-    import torch
-
     return torch.equal(one.view(torch.int16), other.view(torch.int16))
 
 
@@ -112,8 +106,6 @@ def attention_fp64(q: Tensor, k: Tensor, v: Tensor, mask: Mask = "none") -> tupl
 
     A row that sees no key has output 0 and log-sum-exp -inf.
     """
-    import torch
-
     scale = 1.0 / math.sqrt(q.shape[-1])
     beyond = k.shape[1] - q.shape[1] + 1  # keys that query 0 sees under a causal mask
     column = torch.arange(k.shape[1], device=q.device)
@@ -136,7 +128,6 @@ def attention_torch16(q: Tensor, k: Tensor, v: Tensor, mask: Mask = "none") -> T
     Torch's "math" backend computes in fp32, which no 16-bit tensor-core kernel can match. Its causal mask begins at the
     top left. So queries are added in front, or those without a key are left out, until there are as many as keys.
     """
-    import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -157,8 +148,6 @@ def expect(tensors: Tensors, dtype: str, slices: tuple[tuple[int, int], ...], sh
     Raises:
         FlashladderError: torch's own result is not finite, so that it gives no bound.
     """
-    import torch
-
     roundoff = UNIT_ROUNDOFF[dtype]
     group = tensors.q.shape[2] // tensors.k.shape[2]
     q, k, v = gather(tensors.q, slices), gather(tensors.k, slices, group), gather(tensors.v, slices, group)
@@ -188,8 +177,6 @@ def lse_error(lse: Tensor, expected: Expected) -> float:
 
     NaN or infinite if a value is NaN, or if a row without a key has another value than -inf.
     """
-    import torch
-
     found = torch.stack([lse[b, h] for b, h in expected.slices]).double()
     error = (found - expected.lse).abs() / expected.lse.abs().clamp(min=1.0)
     return float(torch.where(found == expected.lse, 0.0, error).max())
@@ -197,8 +184,6 @@ def lse_error(lse: Tensor, expected: Expected) -> float:
 
 def accuracy(out: Tensor, expected: Expected) -> Accuracy:
     """Errors of O (B, S, H, D) on the worst slice of the reference, and whether all elements of O are finite."""
-    import torch
-
     found, unit = gather(out, expected.slices).double(), expected.unit
     error = (found - expected.output) / unit
     largest = error.abs().amax(dim=(1, 2))
@@ -243,8 +228,6 @@ def _bias(found: Tensor, expected: Expected) -> tuple[float, float, float]:
     different contents: an error in one of four slices would be half as large in all. Slices of fewer than `ENOUGH_ROWS`
     rows are taken together.
     """
-    import torch
-
     weight = expected.output.abs() / expected.unit
     signed = expected.output.sign() * (found - expected.rounded.double()) / expected.unit
     total = float(weight.sum())
@@ -300,8 +283,6 @@ def check_case(
 
 
 def _launch(subject: Subject, tensors: Tensors) -> None:
-    import torch
-
     more = {"lse": tensors.lse} if subject.config.is_general else {}
     form = subject.config.short_form()
     subject.run(tensors.q, tensors.k, tensors.v, tensors.out, form, **more, **tensors.packing)
@@ -324,8 +305,6 @@ def _check_run(
     subject: Subject, case: Case, tensors: Tensors, references: References, repeats: int
 ) -> tuple[str | None, Accuracy | None]:
     """The problem (None: the kernel is right), and the errors of O."""
-    import torch
-
     inputs = {name: _memory(tensor) for name, tensor in (("Q", tensors.q), ("K", tensors.k), ("V", tensors.v))}
     before = {name: memory.clone() for name, memory in inputs.items()}
     try:
@@ -358,8 +337,6 @@ def _check_lse(subject: Subject, case: Case, tensors: Tensors, references: Refer
 
 
 def _check_repeats(subject: Subject, tensors: Tensors, first: Tensor, lse: Tensor, repeats: int) -> str | None:
-    import torch
-
     for repeat in range(2, repeats + 1):
         tensors.poison()
         try:
@@ -375,8 +352,6 @@ def _check_repeats(subject: Subject, tensors: Tensors, first: Tensor, lse: Tenso
 
 def _memory(tensor: Tensor) -> Tensor:
     """The bits of a tensor's whole storage, or of the tensor alone if the storage is huge."""
-    import torch
-
     storage = tensor.untyped_storage()
     if storage.nbytes() > LARGEST_KEPT:
         return tensor.view(torch.int16)

@@ -25,7 +25,6 @@ from pathlib import Path
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -45,15 +44,13 @@ from flashladder.gpu.device import Device, open_device, origin
 from flashladder.gpu.doctor import rung
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_iteration
+from flashladder.lazy_torch import Tensor, torch
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.names import DTYPES, PUBLISHED_GPU
 from flashladder.results.files import OTHER_FILE, load_as, this_host, write_result
 from flashladder.results.schema import Accuracy, CaseResult, CheckResult, EmulatedCheckResult, Kernel
 import ptxemu
 from ptxemu import Array
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 MOST_TILES = 3  # per CTA of a persistent kernel, so that launches stay short; test_hopper_tiles.py covers eight
 # Kinds of the emulator's errors that say nothing about the kernel. A wrong launch argument (the kind "arguments") says
@@ -162,8 +159,6 @@ def as_arrays(q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> tuple[Array, Arra
 
     Tensors of one storage become views of one array, as the emulator expects of arrays that share memory.
     """
-    import torch
-
     storages: dict[int, Array] = {}  # address of a storage to all its elements
 
     def view(tensor: Tensor) -> Array:
@@ -253,8 +248,6 @@ class Emulated:
 
     def check_in_worker(self, kernel: Kernel) -> CheckReport:
         """Checks one kernel in a worker process."""
-        import torch
-
         torch.set_num_threads(1)  # there is a process per CPU already
         return replace(self, configs=(kernel.config,), dtypes=(kernel.dtype,)).check(kernel.iteration, bar=False)
 

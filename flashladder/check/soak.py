@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import median
 import sys
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from flashladder.arguments import module_parser, require_numbers, whole
 from flashladder.bench import command as bench
@@ -43,13 +43,11 @@ from flashladder.errors import CheckFailed, FlashladderError, first_line, run_ma
 from flashladder.gpu.device import Device, origin
 from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import load_iteration
+from flashladder.lazy_torch import Tensor, torch
 from flashladder.names import Dtype
 from flashladder.problem import Mask, Problem
 from flashladder.results.files import OTHER_FILE, load_as, write_result
 from flashladder.results.schema import Beside, FarRows, Hammered, Kernel, SoakResult
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 PARTS = ("load", "launches", "far")
 REPEATS = 50
@@ -107,8 +105,6 @@ class Gpu:
     @cached_property
     def _second(self) -> tuple[Any, list[tuple[Tensor, Tensor, Tensor]]]:
         """The second stream, and the inputs and the output of each matmul."""
-        import torch
-
         draw = partial(torch.randn, dtype=torch.float16, device="cuda")
         stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch does not annotate it
         matmuls = [(draw(m, k), draw(k, n), draw(m, n)) for m, n, k in SIZES]
@@ -117,14 +113,10 @@ class Gpu:
 
     def wait(self) -> None:
         """Waits until the GPU has finished all queued work."""
-        import torch
-
         torch.cuda.synchronize()
 
     def graph(self, calls: Callable[[], object]) -> Callable[[], object]:
         """Captures the launches of `calls` as a CUDA graph; returns a function that queues them all."""
-        import torch
-
         made = torch.cuda.CUDAGraph()
         with torch.cuda.graph(made):
             calls()
@@ -133,8 +125,6 @@ class Gpu:
 
     def matmul(self, index: int) -> None:
         """Queues a matmul on the second stream; `index` selects one of `SIZES`."""
-        import torch
-
         stream, matmuls = self._second
         a, b, out = matmuls[index % len(matmuls)]
         with torch.cuda.stream(stream):
@@ -142,8 +132,6 @@ class Gpu:
 
     def mark(self, *, second: bool = False) -> Any:
         """Records a timing event on the launches' stream or on the second one."""
-        import torch
-
         made: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch does not annotate it
         made.record(self._second[0] if second else torch.cuda.current_stream())
         return made
@@ -263,8 +251,6 @@ def hammer(subject: Subject, shape: Problem, launches: int, gpu: Gpu) -> Hammere
 
 def bits_digest(tensor: Tensor, *more: int) -> str:
     """SHA-256 of a tensor's bits and of further numbers."""
-    import torch
-
     found = hashlib.sha256(tensor.contiguous().view(torch.int16).cpu().numpy().tobytes())
     found.update(repr(more).encode())
     return found.hexdigest()
@@ -289,8 +275,6 @@ def chosen_slices(shape: Problem) -> tuple[tuple[int, int], ...]:
 
 def run_large(subject: Subject, shape: Problem, gpu: Gpu) -> FarRows:
     """Compares some rows of a kernel with fp64 at a long or large shape; `FlashladderError` if the GPU is too small."""
-    import torch
-
     config = subject.config
     try:
         tensors = make_tensors(Case(f"far {shape.seq_len}", shape, seed=shape.seq_len), config.dtype, gpu.device)
@@ -326,7 +310,6 @@ def _errors(
 
     The tolerance is twice torch's error, at least a unit roundoff, plus the truncation error of tensor cores.
     """
-    import torch
 
     def of_rows(attention: Callable[..., Tensor], q: Tensor, *kv: Tensor) -> Tensor:
         """The rows' attention; under a mask, of each row to the keys that it sees."""
@@ -357,8 +340,6 @@ def _errors(
 
 def _rows(tensor: Tensor, slices: Sequence[tuple[int, int]], rows: Sequence[int]) -> Tensor:
     """(n, rows, d_head) of a (B, S, H, D) tensor."""
-    import torch
-
     return torch.stack([tensor[b, list(rows), h] for b, h in slices])
 
 
