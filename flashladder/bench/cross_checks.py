@@ -626,11 +626,11 @@ def _alike(paired: BenchResult, rounds: int) -> list[list[Rounds]]:
     for one in paired.summaries:  # a kernel that was wrong has none
         subjects[one.dtype, one.shape] = (*subjects.get((one.dtype, one.shape), (FA2,)), one.kernel)
     cells = (Rounds(keys, dtype, shape, rounds) for (dtype, shape), keys in subjects.items())
-    return list(columns.grouped(cells, lambda one: (one.subjects, one.dtype, *_heads_and_mask(one.shape))).values())
 
+    def alike(one: Rounds) -> tuple[object, ...]:
+        return one.subjects, one.dtype, one.shape.n_heads, one.shape.n_kv_heads, one.shape.mask
 
-def _heads_and_mask(shape: Problem) -> tuple[int, int, str]:
-    return shape.n_heads, shape.n_kv_heads, shape.mask
+    return list(columns.grouped(cells, alike).values())
 
 
 def launch_cells(cells: str, nvbench: str | None = None) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 import math
 import random
-from typing import Literal
+from typing import Any, Literal
 
 from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.errors import FlashladderError, first_line
@@ -91,9 +91,9 @@ def compared_slices(shape: Problem, seed: int) -> tuple[tuple[int, int], ...]:
     return tuple(sorted((samples[number % shape.batch], head) for number, head in enumerate(heads)))
 
 
-def gather(tensor: Tensor, slices: Sequence[tuple[int, int]], group: int = 1) -> Tensor:
-    """The (batch, head) slices of a (B, S, H, D) tensor, stacked to (n, S, D); `group` heads of Q read one of K."""
-    return torch.stack([tensor[b, :, h // group] for b, h in slices])
+def gather(tensor: Tensor, slices: Sequence[tuple[int, int]], group: int = 1, rows: Any = slice(None)) -> Tensor:
+    """`rows` of the (batch, head) slices of a (B, S, H, D) tensor, (n, rows, D); `group` heads of Q read one of K."""
+    return torch.stack([tensor[b, rows, h // group] for b, h in slices])
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
@@ -315,7 +315,8 @@ def _check_run(
         if changed := int((memory != before[name]).sum()):
             return f"wrote to {name}, an input: {changed} of its elements changed", None
     first = tensors.out.clone()
-    found = accuracy(first, references.expected(case, subject.config.dtype, tensors))
+    expected = references.expected(case, subject.config.dtype, tensors)
+    found = accuracy(first, expected)
     if not found.finite:
         holes = int((~torch.isfinite(first)).sum())
         return f"{holes} of {first.numel()} elements of O are NaN or infinite, or were not written", found
@@ -327,13 +328,9 @@ def _check_run(
         bias = f"mean error away from zero {found.bias:+.3g} (allowed {found.bias_allowed:.3g})"
         by_row = f"by row {found.row_bias:.3g} (allowed {found.row_bias_allowed:.3g})"
         return f"{found.errors}, {bias}, {by_row}", found
-    wrong = _check_lse(subject, case, tensors, references) if subject.config.is_general else None
+    off = lse_error(tensors.lse, expected) if subject.config.is_general else 0.0
+    wrong = None if off <= LSE_ALLOWED else f"log-sum-exp: relative error {off:.3g} (allowed {LSE_ALLOWED:.3g})"
     return wrong or _check_repeats(subject, tensors, first, tensors.lse.clone(), repeats), found
-
-
-def _check_lse(subject: Subject, case: Case, tensors: Tensors, references: References) -> str | None:
-    error = lse_error(tensors.lse, references.expected(case, subject.config.dtype, tensors))
-    return None if error <= LSE_ALLOWED else f"log-sum-exp: relative error {error:.3g} (allowed {LSE_ALLOWED:.3g})"
 
 
 def _check_repeats(subject: Subject, tensors: Tensors, first: Tensor, lse: Tensor, repeats: int) -> str | None:

@@ -251,17 +251,10 @@ class Emulated:
         torch.set_num_threads(1)  # there is a process per CPU already
         return replace(self, configs=(kernel.config,), dtypes=(kernel.dtype,)).check(kernel.iteration, bar=False)
 
-    def kernels(self, numbers: Sequence[int]) -> list[tuple[Iteration, KernelConfig]]:
-        """Iterations with their chosen configurations."""
-        return [
-            (load_iteration(number), config)
-            for number in numbers
-            for config in chosen_configs(number, self.configs, self.dtypes)
-        ]
-
     def identities(self, numbers: Sequence[int]) -> list[Kernel]:
         """The identity of each chosen kernel of some iterations; what is missing is compiled."""
-        pairs = self.kernels(numbers)
+        chosen = ((load_iteration(one), chosen_configs(one, self.configs, self.dtypes)) for one in numbers)
+        pairs = [(iteration, config) for iteration, configs in chosen for config in configs]
         ptx_many(pairs)  # compiles each once, with all CPUs
         return [emulated_identity(*pair) for pair in pairs]
 

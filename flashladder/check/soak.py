@@ -56,11 +56,8 @@ CASE_S = 120.0  # time limit of one case with all its repeats
 EXIT_WRONG = 1  # exit code of a hang, as of a wrong kernel
 MIN_MATMULS = 6  # on each side of a launch
 MATMUL_RATIO = 1.5  # matmul time on each side / launch time
-SIZES = (
-    (512, 512, 32768),
-    (2048, 2048, 2048),
-    (4096, 4096, 4096),
-)  # m, n, k of the matmuls: few long CTAs, and many short ones
+# m, n, k of the matmuls: few long CTAs, and many short ones
+SIZES = ((512, 512, 32768), (2048, 2048, 2048), (4096, 4096, 4096))
 PLAIN = 10_000  # launches of a shape that the host queues itself
 CHUNK = 500  # plain launches per comparison: less than the launch queue's depth, so that a hang does not block the host
 GRAPH = 1000  # launches per graph; each replay is followed by a comparison
@@ -136,11 +133,6 @@ class Gpu:
         made.record(self._second[0] if second else torch.cuda.current_stream())
         return made
 
-    def exit_now(self, line: str) -> None:
-        """Prints a line and ends the process at once; a normal exit would wait for the hung GPU."""
-        print(f"error: {line}", file=sys.stderr, flush=True)
-        os._exit(EXIT_WRONG)
-
     @contextmanager
     def time_limit(self, seconds: float, what: str) -> Iterator[None]:
         """A timer thread ends the process, because the main thread may be blocked in the GPU wait."""
@@ -150,7 +142,8 @@ class Gpu:
             try:
                 self.record_hang(line)
             finally:
-                self.exit_now(line)
+                print(f"error: {line}", file=sys.stderr, flush=True)
+                os._exit(EXIT_WRONG)  # a normal exit would wait for the hung GPU
 
         with after(seconds, end):
             yield
@@ -293,7 +286,7 @@ def run_large(subject: Subject, shape: Problem, gpu: Gpu) -> FarRows:
             # one sample at a time, because a mask of all of O may not fit
             finite = finite and all(bool(sample.isfinite().all()) for sample in tensors.out)
             checksum = int(tensors.out.view(torch.int32).sum(dtype=torch.int64))
-            seen.append((checksum, bits_digest(_rows(tensors.out, slices, rows), checksum)))
+            seen.append((checksum, bits_digest(reference.gather(tensors.out, slices, rows=list(rows)), checksum)))
     dtype = cast("Dtype", config.dtype)
     (largest, allowed), (rms, rms_allowed) = _errors(tensors, dtype, shape.mask, slices, rows)
     return FarRows(
@@ -321,7 +314,7 @@ def _errors(
     truncation, roundoff = reference.BIAS_PER_KEY * tensors.k.shape[1], reference.UNIT_ROUNDOFF[dtype]
     found: list[tuple[tuple[float, float], tuple[float, float]]] = []  # of each slice
     for one in slices:
-        q, out = (_rows(tensor, [one], rows) for tensor in (tensors.q, tensors.out))
+        q, out = (reference.gather(tensor, [one], rows=list(rows)) for tensor in (tensors.q, tensors.out))
         k, v = (reference.gather(tensor, [one]) for tensor in (tensors.k, tensors.v))
         exact = of_rows(lambda *qkv: reference.attention_fp64(*qkv)[0], q, k, v)
         mine, theirs = (each.double() - exact for each in (out, of_rows(reference.attention_torch16, q, k, v)))
@@ -336,11 +329,6 @@ def _errors(
 
     worst = (max(errors, key=share) for errors in zip(*found, strict=True))
     return [(error if math.isfinite(error) else None, allowed) for error, allowed in worst]
-
-
-def _rows(tensor: Tensor, slices: Sequence[tuple[int, int]], rows: Sequence[int]) -> Tensor:
-    """(n, rows, d_head) of a (B, S, H, D) tensor."""
-    return torch.stack([tensor[b, list(rows), h] for b, h in slices])
 
 
 @dataclass
