@@ -27,7 +27,7 @@ PACKAGES = {
     "ml_dtypes": "ml-dtypes",
     "pynvml": "nvidia-ml-py",
     "yaml": "pyyaml",
-    **dict.fromkeys(("jinja2", "markupsafe", "matplotlib", "pandas"), "'flashladder[report]'"),
+    **dict.fromkeys(("jinja2", "markdown_it", "markupsafe", "matplotlib", "pandas"), "'flashladder[report]'"),
 }
 
 LONGEST_FACT = 2000  # characters of what was expected or found that a message shows
