@@ -369,7 +369,7 @@ def run_emulated(options: argparse.Namespace) -> CheckReport:
     """
     if options.budget:
         raise FlashladderError("--budget needs a GPU", hint="leave it out, or use --backend gpu")
-    torch.set_grad_enabled(False)  # without torch this is one line, before anything is compiled
+    torch.get_num_threads()  # without torch this is an error of one line, before anything is compiled
     cases = partial(emulator_cases, quick=options.quick)
     asked = Emulated(tuple(options.configs or EMULATED_CONFIGS), tuple(options.dtypes), cases)
     return checked(asked, options.numbers, options.out)
