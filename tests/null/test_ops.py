@@ -26,6 +26,7 @@ else:
 
 from flashladder import ops
 from flashladder.ops import LAST_ITERATION
+from tests.data_files import table_of
 from tests.typed import error_line
 
 # torch's compiler imports torch's own old parts
@@ -195,17 +196,7 @@ def test_cpu_tensors_are_told_that_there_is_no_kernel_before_any_build_is_asked_
         forward(iteration, out=tensor("cpu"))
 
 
-@pytest.mark.parametrize(
-    ("gpu", "arch", "key"),
-    [
-        ("NVIDIA A100-SXM4-80GB", "sm_80", "a100"),
-        ("NVIDIA GeForce RTX 3090", "sm_86", "rtx3090"),
-        ("NVIDIA GeForce RTX 4090", "sm_89", "rtx3090"),
-        ("NVIDIA H200", "sm_90", "h200"),
-        ("NVIDIA GH200 480GB", "sm_90", "h200"),
-        ("NVIDIA Tomorrow", "sm_100", "a100"),
-    ],
-)
+@pytest.mark.parametrize(("gpu", "arch", "key"), table_of("null/ops", "tuned"))
 def test_the_tuned_configuration_follows_the_gpus_name_or_architecture(gpu: str, arch: str, key: str) -> None:
     assert ops._tuned(7, "bf16", gpu, arch) == load_iteration(7).configs[key].with_dtype("bf16").short_form()
 
@@ -231,16 +222,7 @@ def every_step_installed(installs: Callable[[list[int] | range], None]) -> None:
 
 
 @pytest.mark.usefixtures("every_step_installed")
-@pytest.mark.parametrize(
-    ("gpu", "arch", "steps"),
-    [
-        ("NVIDIA H200", "sm_90", {1: 26, 1024: 26, 8191: 26, 8192: 27, 262144: 27}),
-        ("NVIDIA GH200 480GB", "sm_90", {512: 26, 8192: 27}),  # as the H200, whose configurations it runs
-        ("NVIDIA A100-SXM4-80GB", "sm_80", {512: 19, 16384: 19}),
-        ("NVIDIA Tomorrow", "sm_89", {512: 19}),
-        ("NVIDIA Tomorrow", "sm_100", {512: 19, 4096: 19}),
-    ],
-)
+@pytest.mark.parametrize(("gpu", "arch", "steps"), table_of("null/ops", "fastest"))
 def test_the_default_is_the_fastest_step_at_this_length(
     gpu: str, arch: str, steps: dict[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,21 +231,12 @@ def test_the_default_is_the_fastest_step_at_this_length(
     assert found == steps
 
 
-@pytest.mark.parametrize(
-    ("installed", "choices"),
-    [
-        ([7, 19, 20, 26], ((1, 26), (8192, 26))),
-        ([24, 25, 27], ((1, 27), (8192, 27))),
-        ([7, 10, 13, 19, 20], ((1, 19), (8192, 19))),  # 20 is slower, though later
-        ([7], ((1, 7), (8192, 7))),
-        ([], ((1, 26), (8192, 27))),  # then the fastest are asked for
-    ],
-)
+@pytest.mark.parametrize(("installed", "choices"), table_of("null/ops", "fastest_installed"))
 def test_the_fastest_of_the_installed_steps_is_taken(
-    installed: list[int], choices: tuple[tuple[int, int], ...], installs: Callable[[list[int] | range], None]
+    installed: list[int], choices: list[list[int]], installs: Callable[[list[int] | range], None]
 ) -> None:
     installs(installed)
-    assert ops._installed_choices("NVIDIA H200", "sm_90") == choices
+    assert ops._installed_choices("NVIDIA H200", "sm_90") == tuple(map(tuple, choices))
 
 
 @pytest.mark.parametrize(("installed", "step"), [([7, 16], 16), ([], LAST_MEASURED)])
@@ -385,28 +358,13 @@ def test_with_a_mask_the_measured_steps_are_taken_by_length_if_all_are_installed
     assert ops._general_steps(None, causal=True) == ((1, measured[-1][1]),)
 
 
-@pytest.mark.parametrize(
-    ("installed", "arch", "mask", "packed", "says"),
-    [
-        ([7, 28], "sm_90", "none", False, ("no installed iteration", "expected iteration 29 or 30", "invoke build ")),
-        (
-            [7, 30],
-            "sm_90",
-            "causal",
-            False,
-            ("no installed iteration", "causal mask", "expected iteration 31", "invoke build "),
-        ),
-        ([31], "sm_80", "causal", False, ("no kernel", "on this GPU: expected sm_90a, found sm_80")),
-        ([32], "sm_90", "none", True, ("no installed iteration", "packed sequences: expected iteration 33; build")),
-        ([33], "sm_80", "none", True, ("no kernel", "packed sequences on this GPU: expected sm_90a, found sm_80")),
-    ],
-)
+@pytest.mark.parametrize(("installed", "arch", "mask", "packed", "says"), table_of("null/ops", "not_computed"))
 def test_without_a_step_that_computes_it_the_error_says_which_to_build(
     installed: list[int],
     arch: str,
     mask: Any,
     packed: bool,
-    says: tuple[str, ...],
+    says: list[str],
     installs: Callable[[list[int] | range], None],
 ) -> None:
     installs(installed)

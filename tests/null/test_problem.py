@@ -8,6 +8,7 @@ import pydantic
 import pytest
 
 from flashladder.problem import Problem, kinds
+from tests.data_files import table_of
 
 SQUARE: dict[str, Any] = {"batch": 2, "seq_len": 5, "n_heads": 6, "d_head": 128}
 GROUPED = SQUARE | {"n_kv_heads": 3}
@@ -25,20 +26,7 @@ def test_scores_count_one_by_one_and_those_on_the_diagonal_half_under_a_mask(
     assert problem.input_bytes == 2 * 128 * 2 * (6 * queries + 2 * 3 * keys)
 
 
-@pytest.mark.parametrize(
-    ("own", "text", "kind"),
-    [
-        ({}, "B=2 S=5 H=6", ""),
-        ({"kv_len": 77}, "B=2 S=5 H=6 KV=77", "kv_len 77"),
-        ({"n_kv_heads": 3}, "B=2 S=5 H=6 HK=3", "heads 6:3"),
-        ({"mask": "causal"}, "B=2 S=5 H=6 causal", "causal"),
-        (
-            {"kv_len": 77, "n_kv_heads": 3, "mask": "causal"},
-            "B=2 S=5 H=6 KV=77 HK=3 causal",
-            "heads 6:3, kv_len 77, causal",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("own", "text", "kind"), table_of("null/problem", "named"))
 def test_files_and_titles_name_what_is_not_as_usual_and_only_that(own: dict[str, Any], text: str, kind: str) -> None:
     problem = Problem(**SQUARE | own)
     assert problem.model_dump() == SQUARE | own

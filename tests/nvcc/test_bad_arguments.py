@@ -7,6 +7,7 @@ library checks the device last, so these tests use CPU tensors.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 import importlib
 import importlib.util
 from itertools import product
@@ -24,6 +25,7 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.names import DTYPES
 from flashladder.paths import KERNELS
+from tests.data_files import table_of
 from tests.nvcc.conftest import BY_MAPS, CONFIGS, GENERAL, GENERAL_CONFIGS, MAP_CONFIG, compiled
 
 if TYPE_CHECKING:
@@ -111,41 +113,31 @@ def out_overlaps_k() -> object:
     return forward(tensor(), buffer[:, :, :16], tensor(), out=buffer[:, :, 1:17])
 
 
+OPERATORS: dict[str, Callable[..., object]] = {"forward": forward, "attention": attention, "varlen": varlen}
+BUILT = {"FP16": FP16, "BF16": BF16, "PLAIN": PLAIN, "CAUSAL": CAUSAL, "PACKED": PACKED, "UNBUILT": UNBUILT}
+SPELLED = BUILT | {"FREE": FREE, "STATIC": STATIC, "GENERAL": GENERAL}
+
+
+def read(value: Any) -> Any:
+    """An argument or a piece of a message as tables.yaml has it: a tensor is its dtype and its shape."""
+    if isinstance(value, list):
+        dtype, *shape = value
+        return torch.zeros(shape, dtype=getattr(torch, dtype))
+    return value.format(**SPELLED) if isinstance(value, str) else value
+
+
+def call_plain(operator: str, given: list[Any], named: dict[str, Any]) -> object:
+    return OPERATORS[operator](*map(read, given), **{key: read(value) for key, value in named.items()})
+
+
 BAD: dict[str, tuple[Any, ...]] = {  # a call, and pieces of its message
     "CPU tensors": (lambda: forward(tensor()), "q: expected a CUDA tensor, found one on cpu", "call .cuda()"),
-    "rank 3": (
-        lambda: forward(tensor(128, 16, 128)),
-        "q: expected 4 dimensions (batch, seq_len, n_heads, d_head), found 3 dimensions with shape (128, 16, 128)",
-    ),
-    "float32": (
-        lambda: forward(tensor(dtype=torch.float32)),
-        "q: expected dtype fp16 or bf16, found float32",
-        ".half()",
-    ),
-    "fp16 and bf16": (
-        lambda: forward(tensor(), tensor(dtype=torch.bfloat16)),
-        "k: expected q's dtype fp16, found bf16",
-    ),
-    "out of another dtype": (
-        lambda: forward(tensor(), out=tensor(dtype=torch.bfloat16)),
-        "out: expected q's dtype fp16, found bf16",
-    ),
-    "longer keys": (
-        lambda: forward(tensor(), tensor(2, 256, 16, 128)),
-        "k: expected q's shape (2, 128, 16, 128), found (2, 256, 16, 128)",
-    ),
     "too large a batch": (lambda: forward(wide(65536, 128, 1, 128)), "batch of at most 65535, found 65536"),
     "too many heads for a grid of three dimensions": (
         lambda: forward(wide(1, 1, 65536, 128), name=BY_MAPS),
         "n_heads of at most 65535, found 65536",
     ),
     "too long": (lambda: forward(wide(1, 2**31, 1, 128)), "seq_len of at most 2147483647, found 2147483648"),
-    "head size 64": (lambda: forward(tensor(2, 128, 16, 64)), "q: expected d_head 128, found 64"),
-    "length not divisible by B_r": (
-        lambda: forward(tensor(2, 192, 16, 128)),
-        "q: expected seq_len divisible by B_r = 128, found 192",
-        FP16,
-    ),
     "last dimension strided": (
         lambda: forward(tensor(), tensor(2, 128, 128, 16).transpose(2, 3)),
         "k: expected a contiguous last dimension (stride 1), found stride 16",
@@ -169,68 +161,13 @@ BAD: dict[str, tuple[Any, ...]] = {  # a call, and pieces of its message
         lambda: forward(tensor(), out=tensor(1, 128, 16, 128).expand(SHAPE)),
         "out: expected one memory location per element, found strides (0, 2048, 128, 1)",
     ),
-    "row stride of 8 heads": (
-        lambda: forward(tensor(2, 128, 8, 128), name=STATIC),
-        "q: expected a seq_len stride of 2048 elements, which this kernel is built for, found 1024",
-        "use contiguous tensors with 16 heads, or iteration 15",
-    ),
-    "configuration not built": (
-        lambda: forward(tensor(), config=UNBUILT),
-        f"config: expected one that was built: {FP16} | {BF16}",
-        f'found "{UNBUILT}"',
-    ),
-    "configuration of the other dtype": (
-        lambda: forward(tensor(), config=BF16),
-        f"config: expected one for q's dtype fp16, found {BF16}",
-    ),
-    "a configuration with a mask in forward": (
-        lambda: forward(tensor(), config=CAUSAL, name=GENERAL),
-        f"config: expected one without a mask, found {CAUSAL}",
-    ),
-    "a configuration without the mask": (
-        lambda: attention(tensor(), config=PLAIN, causal=True),
-        f"config: expected one with a causal mask, found {PLAIN}; iterations from 31 on",
-    ),
-    "longer keys in forward": (
-        lambda: forward(tensor(), tensor(2, 256, 16, 128), name=GENERAL),
-        "k: expected q's shape (2, 128, 16, 128), found (2, 256, 16, 128)",
-    ),
-    "three of sixteen heads": (
-        lambda: attention(tensor(), tensor(2, 128, 3, 128)),
-        "k: expected a number of heads that divides q's 16, found 3",
-    ),
-    "no heads of keys": (
-        lambda: attention(tensor(), tensor(2, 128, 0, 128)),
-        "k: expected a number of heads that divides q's 16, found 0",
-    ),
-    "another batch": (lambda: attention(tensor(), tensor(3, 128, 16, 128)), "k: expected q's batch 2, found 3"),
-    "another head size": (lambda: attention(tensor(), tensor(2, 128, 16, 64)), "k: expected q's d_head 128, found 64"),
-    "values of another shape": (
-        lambda: attention(tensor(), tensor(2, 96, 16, 128), tensor(2, 95, 16, 128)),
-        "v: expected k's shape (2, 96, 16, 128), found (2, 95, 16, 128)",
-    ),
-    "out of another shape": (
-        lambda: attention(tensor(), tensor(2, 96, 16, 128), out=tensor(2, 96, 16, 128)),
-        "out: expected q's shape (2, 128, 16, 128), found (2, 96, 16, 128)",
-    ),
     "too many keys": (
         lambda: attention(wide(1, 1, 1, 128), wide(1, 2**31, 1, 128)),
         "k: expected seq_len of at most 2147483647, found 2147483648",
     ),
-    **{
-        f"scale {scale}": (
-            lambda scale=scale: attention(tensor(), scale=scale),
-            f"scale: expected a finite number above 0 that fp32 holds, found {scale}",
-        )
-        for scale in (0, -1, math.nan, math.inf, 1e39)
-    },
-    "lse in fp16": (
-        lambda: attention(tensor(), out=tensor(), lse=lse(dtype=torch.float16)),
-        "lse: expected dtype float32, found fp16",
-    ),
-    "lse of another shape": (
-        lambda: attention(tensor(), out=tensor(), lse=lse(2, 128, 16)),
-        "lse: expected shape (batch, n_heads, seq_len) = (2, 16, 128), found (2, 128, 16)",
+    "scale nan": (  # not in tables.yaml, whose .nan is read with a sign
+        lambda: attention(tensor(), scale=math.nan),
+        "scale: expected a finite number above 0 that fp32 holds, found nan",
     ),
     "lse strided": (
         lambda: attention(tensor(), out=tensor(), lse=lse(2, 128, 16).transpose(1, 2)),
@@ -242,95 +179,26 @@ BAD: dict[str, tuple[Any, ...]] = {  # a call, and pieces of its message
         ),
         "lse: expected memory of its own, found bytes between q's first and last; pass a separate tensor",
     ),
-    "longer keys before iteration 29": (
-        lambda: attention(tensor(), tensor(2, 256, 16, 128), name=FREE),
-        "k: expected q's shape (2, 128, 16, 128), found (2, 256, 16, 128); iterations from 29 on",
-    ),
-    "a scale before iteration 29": (
-        lambda: attention(tensor(), scale=0.1, name=FREE),
-        "scale: expected 1 / sqrt(d_head) = 0.0883883476, found 0.1; iterations from 29 on",
-    ),
-    "the log-sum-exp before iteration 29": (
-        lambda: attention(tensor(), return_lse=True, name=FREE),
-        "return_lse: expected False, found True; iterations from 29 on",
-    ),
-    "an lse before iteration 29": (
-        lambda: attention(tensor(), out=tensor(), lse=lse(), name=FREE),
-        "lse: expected None, found a tensor; iterations from 29 on",
-    ),
-    "packed queries of rank 4": (
-        lambda: varlen(tensor()),
-        "q: expected 3 dimensions (rows of all sequences, n_heads, d_head), found 4 dimensions with shape (2, 128, 16",
-    ),
-    "packed keys of rank 2": (lambda: varlen(None, tensor(16, 128)), "k: expected 3 dimensions", "shape (16, 128)"),
-    "packed out of rank 4": (lambda: varlen(out=tensor()), "out: expected 3 dimensions"),
-    "packed out of another shape": (
-        lambda: varlen(out=tensor(16, 128, 128)),
-        "out: expected q's shape (1, 128, 16, 128), found (1, 16, 128, 128)",
-    ),
-    "three of sixteen heads of packed keys": (
-        lambda: varlen(None, tensor(9, 3, 128)),
-        "k: expected a number of heads that divides q's 16, found 3",
-    ),
     "too many packed keys": (
         lambda: varlen(tensor(1, 1, 128), tensor(1, 1, 128).expand(2**30 + 1, 1, 128)),
         "k: expected seq_len of at most 1073741824, found 1073741825",
-    ),
-    "bounds of 64 bits": (
-        lambda: varlen(None, None, begins(3, dtype=torch.int64), begins(3)),
-        "cu_seqlens_q: expected dtype int32, found int64; convert it with .int()",
-    ),
-    "bounds of rank 2": (
-        lambda: varlen(None, None, begins(3), begins(1, 3)),
-        "cu_seqlens_k: expected one dimension of at least 1 element: where each sequence begins, and the end, found ",
-        "shape (1, 3)",
-    ),
-    "bounds without an end": (lambda: varlen(None, None, begins(0), begins(0)), "cu_seqlens_q: expected one", "(0)"),
-    "bounds of another number of sequences": (
-        lambda: varlen(None, None, begins(3), begins(4)),
-        "cu_seqlens_k: expected cu_seqlens_q's shape (3), found (4)",
     ),
     "bounds strided": (
         lambda: varlen(None, None, begins(3), begins(6)[::2]),
         "cu_seqlens_k: expected a contiguous tensor, found stride 2; call .contiguous()",
     ),
-    "lse of packed sequences of rank 3": (
-        lambda: varlen(out=tensor(*ROWS), lse=lse(1, 16, 128)),
-        "lse: expected shape (n_heads, rows) = (16, 128), found (1, 16, 128)",
-    ),
     "lse of packed sequences strided": (
         lambda: varlen(out=tensor(*ROWS), lse=lse(128, 16).t()),
         "lse: expected a contiguous tensor, found strides (1, 16)",
-    ),
-    "lse of packed sequences in fp16": (
-        lambda: varlen(out=tensor(*ROWS), lse=lse(16, 128, dtype=torch.float16)),
-        "lse: expected dtype float32, found fp16",
     ),
     "packed out is q": (
         lambda: varlen(q := tensor(*ROWS), tensor(*ROWS), out=q),
         "out: expected memory of its own, found elements shared with q",
     ),
-    "a scale of packed sequences": (lambda: varlen(scale=0.0), "scale: expected a finite number above 0"),
-    "a configuration for samples": (
-        lambda: varlen(config=PLAIN),
-        f"config: expected one for packed sequences, found {PLAIN}; iterations from 33 on take packed sequences",
-    ),
-    "a configuration for packed sequences in attention": (
-        lambda: attention(tensor(), config=PACKED),
-        f"config: expected one for samples of one length, found {PACKED}",
-    ),
-    "a configuration for packed sequences without the mask": (
-        lambda: varlen(config=PACKED, causal=True),
-        f"config: expected one with a causal mask, found {PACKED}",
-    ),
-    "packed sequences before iteration 33": (
-        lambda: varlen(name=FREE),
-        f"cu_seqlens_q: expected what a kernel was built for: {FP16} | {BF16}, found packed sequences; iterations from",
-    ),
-    "a mask before iteration 31": (
-        lambda: attention(tensor(), causal=True, name=FREE),
-        f"causal: expected what a kernel was built for: {FP16} | {BF16}, found True; iterations from 31 on",
-    ),
+    **{
+        name: (partial(call_plain, *call), *map(read, pieces))
+        for name, *call, pieces in ((*row[:4], row[4:]) for row in table_of("nvcc/bad_arguments", "plain"))
+    },
 }
 
 

@@ -26,6 +26,7 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS
 from ptxemu import TensorMap
 from ptxemu.machine.tensor_map import MAP_BYTES
+from tests.data_files import table_of
 from tests.nvcc.conftest import compiled
 from tests.nvcc.row_family import rows
 
@@ -244,19 +245,7 @@ def test_maps_that_are_kept_do_not_grow_without_bound(hopper: Path) -> None:
 
 
 # Batch, positions and heads, multiprocessors, and how many CTAs then share a tile.
-SHARED = [
-    ((2, 1024, 4), H200, 2),  # 64 tiles of eight blocks
-    ((1, 1024, 9), H200, 1),  # 72 clusters of two would not all run at once
-    ((1, 1024, 8), 127, 1),
-    ((1, 512, 16), H200, 1),  # of four blocks two would be saved
-    ((1, 641, 1), H200, 3),  # six: halves would save three
-    ((1, 1152, 1), H200, 3),  # four parts would leave three blocks in one of them, too
-    ((1, 1281, 1), H200, 4),  # of eleven blocks five parts have three at most, as four have
-    ((1, 1792, 1), H200, 7),
-    ((1, 2048, 1), H200, 4),  # sixteen clusters of six to eight would not; of five parts one has four blocks, too
-    ((1, 66 * 128 + 1, 1), H200, 1),
-    ((1, 1024, 1), 16, 2),
-]
+SHARED = table_of("nvcc/plan", "shared")
 
 
 def test_both_sides_deal_the_blocks_of_a_tile_out_alike(hopper: Path) -> None:
