@@ -25,8 +25,8 @@ def test_a_list_keeps_what_it_names_and_a_number_a_share() -> None:
     assert [is_exhaustive(item(f"{held}[{arch}]")) for arch in ("sm_80", "sm_86", "sm_90a")] == [False, True, False]
     assert is_exhaustive(item("test_the_committed_counts_are_those_of_the_kernels"))
     assert not is_exhaustive(item("test_a_changed_loop_order_fails_with_the_explanation"))
-    programs = [item(f"test_program[{n}]", "emulator/tests/nvcc/test_cuda.py") for n in range(600)]
-    assert 5 < sum(not is_exhaustive(one) for one in programs) < 30, "about one in forty"
+    tiles = [item(f"test_tile_after_tile[{n}]", "tests/nvcc/test_hopper_tiles.py") for n in range(600)]
+    assert 10 < sum(not is_exhaustive(one) for one in tiles) < 40, "about one in 24"
 
 
 def test_five_fifths_are_not_all_but_each_is_the_same_every_time() -> None:
