@@ -247,6 +247,8 @@ def check(
         "kv-len": "keys (default: as many as queries)",
         "kv-heads": "heads of K and V (default: as many as of Q)",
         "causal": "with the causal mask",
+        "lengths": "packed sequences, their queries, separated by commas (instead of --seq-len)",
+        "kv-lengths": "their keys (default: as many as queries)",
     },
 )
 def emulate(
@@ -267,10 +269,13 @@ def emulate(
     kv_len: int | None = None,
     kv_heads: int | None = None,
     causal: bool = False,
+    lengths: str | None = None,
+    kv_lengths: str | None = None,
 ) -> None:
     """Runs an iteration's PTX on this CPU (your own: `ptxemu`).
 
     Example: `invoke emulate 1 --counters`.
+    Example: `invoke emulate 33 --lengths 100,37,300 --causal --hazards`.
     Example: `invoke emulate 31 --causal --heads 4 --kv-heads 2 --kv-len 300`.
     Example: `invoke emulate 16 --seq-len 512 --heads 2 --dtype bf16 --hazards`.
     """
@@ -279,7 +284,7 @@ def emulate(
 
     asked = Options(
         iteration, seq_len, batch, heads, dtype, config, multiprocessors, counters, hazards, memory_budget, seed, json,
-        kv_len, kv_heads, causal,
+        kv_len, kv_heads, causal, lengths, kv_lengths,
     )  # fmt: skip
     leave(run(asked))
 

@@ -89,6 +89,11 @@ def within(option: str, value: int | str, *, least: int = 1, most: int = (1 << 3
     return int(text)
 
 
+def integers(option: str, values: str) -> list[int]:
+    """The whole numbers of a comma-separated list, from 0 on. Raises as `within`."""
+    return [within(option, value.strip(), least=0) for value in values.split(",")]
+
+
 def own_kernel(word: str) -> FlashladderError | None:
     """The error for a file name that `emulate` got instead of an iteration; None for other words."""
     run = "--grid 4 --block 256 --arg x=float32:1024:randn --hazards`"

@@ -208,9 +208,10 @@ def table_source(
     """
     tuned = tuned or {}
     capability = 10 * family.least_capability[0] + family.least_capability[1]
-    alone, max_row_stride = int(family.targets.alone), family.max_row_bytes // ELEMENT_BYTES
+    alone = int(family.targets.alone)
     fatbins, rows = list[str](), list[str]()
     for index, (config, fatbin, own) in enumerate(kernels):
+        max_row_stride = family.max_row_bytes(config) // ELEMENT_BYTES
         fatbins.append(_FATBIN.format(index=index, path=fatbin))
         rows.append(
             f'    {{"{config.short_form()}", "{config.dtype}", {config.B_r}, {config.B_c}, {config.d_head}, '

@@ -21,7 +21,7 @@ import math
 import numpy as np
 from tqdm import tqdm
 
-from flashladder.arguments import own_kernel, within
+from flashladder.arguments import integers, own_kernel, within
 from flashladder.build.compile import ptx_for
 from flashladder.cases.reference import UNIT_ROUNDOFF
 from flashladder.columns import hanging
@@ -119,7 +119,8 @@ def emulate(
     """
     require_fits(iteration, config, shape)
     tensors, n_sms = make_tensors(iteration, config, shape, seed), multiprocessors or MULTIPROCESSORS
-    launch = iteration.family.launch(config, tensors, n_sms)
+    bounds = bounds_of(shape)
+    launch = iteration.family.launch(config, tensors, n_sms, bounds=bounds)
     if multiprocessors is not None and not launch.resident:
         expected = "a kernel whose CTAs compute tile after tile"
         raise FlashladderError("--multiprocessors", expected=expected, found=f"iteration {iteration.description}")
@@ -131,11 +132,11 @@ def emulate(
         with ticking(what, "instructions", total, shown=progress) as tick:
             return forward(
                 iteration, config, tensors, kernel=kernel, observers=(observer,), memory_budget=memory_budget,
-                progress=tick, multiprocessors=n_sms,
+                progress=tick, multiprocessors=n_sms, bounds=bounds,
             )  # fmt: skip
 
     result = run(counters, f"emulate {iteration.description}")
-    errors = distance(*tensors, UNIT_ROUNDOFF[config.dtype], shape.mask, progress=progress)
+    errors = distance(*tensors, UNIT_ROUNDOFF[config.dtype], shape, progress=progress)
     if races is not None:
         run(races, "look for races")
     return Emulation(iteration, config, shape, result, errors, counters, races, math.prod(launch.cluster))
@@ -162,25 +163,34 @@ def require_fits(iteration: Iteration, config: KernelConfig, shape: Problem) -> 
         raise FlashladderError("the tensors are too large to emulate", expected=expected, found=f"{n_bytes} bytes")
 
 
+def bounds_of(shape: Problem) -> list[Array]:
+    """Of packed sequences, the rows of Q and of K at which each begins, and the end; else nothing."""
+    return [np.array(one, np.int32) for one in shape.bounds] if shape.is_packed else []
+
+
 def distance(
-    q: Array, k: Array, v: Array, out: Array, roundoff: float, mask: Mask = "none", *, progress: bool = False
+    q: Array, k: Array, v: Array, out: Array, roundoff: float, shape: Problem, *, progress: bool = False
 ) -> Errors:
     """Compares O with an fp64 reference, in pieces of one head and some query rows (`SCORES`), with a progress bar."""
-    batches, seq_len, n_heads, _ = q.shape
-    n_rows, group = max(1, SCORES // k.shape[1]), n_heads // k.shape[2]
+    group = shape.n_heads // shape.n_kv_heads
     largest = squares = reference = 0.0
-    with ticking("compare with fp64", "rows", lambda: batches * seq_len * n_heads, shown=progress) as tick:
-        for batch, head, start in product(range(batches), range(n_heads), range(0, seq_len, n_rows)):
-            keys = (slice(batch, batch + 1), slice(None), slice(head // group, head // group + 1))
-            rows = (keys[0], slice(start, start + n_rows), slice(head, head + 1))
-            exact = attention_fp64(q[rows], k[keys], v[keys], mask=mask, first=start, queries=seq_len)
-            error = out[rows].astype(np.float64) - exact
-            largest = float(np.maximum(largest, np.abs(error).max()))  # keeps NaN, unlike max()
-            squares += float(np.square(error).sum())
-            reference += float(np.square(exact).sum())
-            tick(exact.shape[1])
-    bound = 2 * roundoff * float(np.abs(v.astype(np.float64)).max())
-    return Errors(largest, bound, float(np.sqrt(squares / reference)), roundoff)
+    with ticking("compare with fp64", "rows", lambda: out[..., 0].size, shown=progress) as tick:
+        for batch, (rows, keys), head in product(range(shape.batch), shape.sequences, range(shape.n_heads)):
+            kv_head = head // group
+            q_rows, o_rows = (one[batch : batch + 1, rows, head : head + 1] for one in (q, out))
+            k_rows, v_rows = (one[batch : batch + 1, keys, kv_head : kv_head + 1] for one in (k, v))
+            queries, n_rows = q_rows.shape[1], max(1, SCORES // max(k_rows.shape[1], 1))
+            for start in range(0, queries, n_rows):
+                piece = (slice(None), slice(start, start + n_rows))
+                exact = attention_fp64(q_rows[piece], k_rows, v_rows, mask=shape.mask, first=start, queries=queries)
+                error = o_rows[piece].astype(np.float64) - exact
+                largest = float(np.maximum(largest, np.abs(error).max()))  # keeps NaN, unlike max()
+                squares += float(np.square(error).sum())
+                reference += float(np.square(exact).sum())
+                tick(exact.shape[1])
+    bound = 2 * roundoff * float(np.abs(v.astype(np.float64)).max(initial=0))
+    relative_rms = float(np.sqrt(squares / reference)) if reference else float(np.sqrt(squares))
+    return Errors(largest, bound, relative_rms, roundoff)
 
 
 @dataclass(frozen=True)
@@ -214,6 +224,8 @@ class Options(LaunchOptions):
     kv_len: int | None = None
     kv_heads: int | None = None
     causal: bool = False
+    lengths: str | None = None
+    kv_lengths: str | None = None
 
     @property
     def shape(self) -> Problem:
@@ -224,14 +236,34 @@ class Options(LaunchOptions):
         if square.n_heads % kv_heads:
             raise FlashladderError("--kv-heads", expected=f"a divisor of --heads {square.n_heads}", found=kv_heads)
         mask: Mask = "causal" if self.causal else "none"
+        if self.lengths is not None:
+            return self.packing(self.lengths, square.n_heads, kv_heads, mask)
+        if self.kv_lengths is not None:
+            raise FlashladderError("--kv-lengths", expected="--lengths beside it", found="none")
         return Problem(**square.model_dump(), kv_len=keys, n_kv_heads=kv_heads, mask=mask)
+
+    def packing(self, lengths: str, n_heads: int, n_kv_heads: int, mask: Mask) -> Problem:
+        """Packed sequences."""
+        if self.batch != 1 or self.kv_len is not None:
+            found = "--kv-len" if self.batch == 1 else f"--batch {self.batch}"
+            raise FlashladderError("--lengths", expected="no other lengths and no --batch", found=found)
+        q_lens = integers("lengths", lengths)
+        kv_lens = integers("kv-lengths", lengths if self.kv_lengths is None else self.kv_lengths)
+        if len(q_lens) != len(kv_lens):
+            raise FlashladderError("--kv-lengths", expected=f"as many as --lengths, {len(q_lens)}", found=len(kv_lens))
+        if not (sum(q_lens) and sum(kv_lens)):
+            raise FlashladderError("--lengths", expected="at least one query and one key in all", found="none")
+        sizes = {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "d_head": D_HEAD}
+        return Problem.packing(q_lens, kv_lens, **sizes, mask=mask)
 
 
 def render(found: Emulation, *, counters: bool) -> str:
     """The screen, with `counters` or without, and with the hazards if there was a search for them."""
     config, shape, iteration, errors = found.config, found.shape, found.iteration, found.errors
     size = f"batch {shape.batch}, seq_len {shape.seq_len}, heads {shape.n_heads}, d_head {shape.d_head}"
-    if not shape.is_square:
+    if shape.is_packed:
+        size = str(shape)
+    elif not shape.is_square:
         size = f"{size}; kv_len {shape.kv_len}, kv_heads {shape.n_kv_heads}, mask {shape.mask}"
     warps, shared, blocks = config.n_threads // 32, config.smem_bytes >> 10, found.result.blocks
     sharing = f", {found.sharing} to a tile" if found.sharing > 1 else ""
@@ -280,8 +312,11 @@ def as_json(found: Emulation, *, counters: bool) -> str:
 
 
 def mask_of(iteration: Iteration, shape: Problem) -> Mask:
-    """The mask of the kernel for a problem; a mask that the iteration does not know is an error."""
+    """The mask of the kernel for a problem; one that the iteration does not know is an error, and so is packing."""
     known = iteration.family.masks(iteration.parts)
+    if shape.is_packed and not iteration.family.packs(iteration.parts):
+        what, hint = f"iteration {iteration.description} has no packed sequences", "from iteration 33 on there are some"
+        raise FlashladderError(what, expected="--seq-len", found="--lengths", hint=hint)
     if shape.mask not in known:
         what, hint = f"iteration {iteration.description} has no causal mask", "from iteration 31 on there is one"
         raise FlashladderError(what, expected=f"the mask {' or '.join(known)}", found=shape.mask, hint=hint)
@@ -290,6 +325,9 @@ def mask_of(iteration: Iteration, shape: Problem) -> Mask:
 
 def expected_instructions(iteration: Iteration, config: KernelConfig, shape: Problem) -> int:
     """Warp instructions of a forward pass, extrapolated from one or two short runs on one head."""
+    if shape.is_packed:  # like one sequence with as many FLOPs
+        alike = round(math.sqrt(shape.flops / (4 * D_HEAD * shape.n_heads * (0.5 if shape.mask == "causal" else 1))))
+        shape = Problem(batch=1, seq_len=max(alike, 1), n_heads=shape.n_heads, d_head=D_HEAD)
 
     def warps(shape: Problem) -> int:
         sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
@@ -298,7 +336,8 @@ def expected_instructions(iteration: Iteration, config: KernelConfig, shape: Pro
     def per_warp(seq_len: int) -> float:
         counts: list[int] = []
         shape = Problem(batch=1, seq_len=seq_len, n_heads=1, d_head=config.d_head)
-        forward(iteration, config, make_tensors(iteration, config, shape), progress=counts.append)
+        bounds = [np.array([0, seq_len], np.int32)] * 2 if config.is_packed else []
+        forward(iteration, config, make_tensors(iteration, config, shape), progress=counts.append, bounds=bounds)
         return sum(counts) / warps(shape)
 
     short, longer = (math.lcm(config.B_r, config.B_c) * multiple for multiple in SHORT)
@@ -348,7 +387,9 @@ def run(options: Options) -> int:
     with judged(options.iteration, "a smaller shape, or a smaller --memory-budget"):
         found = emulate(
             iteration,
-            one_config(iteration, options.config, options.dtype or "", mask_of(iteration, shape)),
+            one_config(
+                iteration, options.config, options.dtype or "", mask_of(iteration, shape), packed=shape.is_packed
+            ),
             shape,
             hazards=options.hazards,
             seed=within("seed", options.seed, least=0),

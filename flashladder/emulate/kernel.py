@@ -88,7 +88,7 @@ def attention_fp64(q: Array, k: Array, v: Array, *, mask: Mask = "none", first: 
     if mask == "causal":
         seen = first + np.arange(q.shape[1]) + k.shape[1] - (queries or q.shape[1]) + 1  # keys of each row
         scores = np.where(np.arange(k.shape[1]) < seen[:, None], scores, -np.inf)
-    weights = np.exp(scores - np.maximum(scores.max(axis=-1, keepdims=True), np.finfo(np.float64).min))
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=np.finfo(np.float64).min))
     sums = weights.sum(axis=-1, keepdims=True)
     output: Array = (weights / np.where(sums > 0, sums, 1)) @ v64
     return output.transpose(0, 2, 1, 3)

@@ -181,7 +181,6 @@ class Family(ABC):
     # the C++ source, relative to ``kernels/``, that turns tensors into a launch; linked with ``kernels/host/``
     plan: ClassVar[str]
     least_capability: ClassVar[tuple[int, int]]  # the compute capability that its kernels need, (8, 0)
-    max_row_bytes: ClassVar[int] = 2**31 - 1  # the largest stride of a position that the argument structure can hold
     # whether all warps of a kernel execute the same code, which explain and trace need
     warps_alike: ClassVar[bool] = True
 
@@ -228,6 +227,11 @@ class Family(ABC):
         """Whether `parts` also make kernels for packed sequences, with each mask one."""
         del parts
         return False
+
+    def max_row_bytes(self, config: Any) -> int:
+        """The largest stride of a position, in bytes, that a launch of `config` can be told."""
+        del config
+        return 2**31 - 1
 
     def general(self, parts: Any) -> bool:
         """Whether kernels of `parts` take any lengths, head groups and scales, and give the log-sum-exp on request."""

@@ -42,6 +42,12 @@ struct TensorFacts {
     std::string device;                 // "cuda:0"
     bool is_cuda;
     std::uintptr_t address;  // of element 0
+    bool packed = false;     // rows of sequences one after another: the caller's tensor has no axis 0
+
+    // As the caller sees it: sizes or strides.
+    std::vector<std::int64_t> own(const std::vector<std::int64_t> &axes) const {
+        return {axes.begin() + (packed ? 1 : 0), axes.end()};
+    }
 
     bool is_empty() const { return std::find(sizes.begin(), sizes.end(), 0) != sizes.end(); }
 
@@ -100,7 +106,7 @@ inline void check_dtype(const TensorFacts &t, const TensorFacts &q) {
 inline void check_shape(const TensorFacts &t, const TensorFacts &q,
                         const char *hint = "query, key and value lengths and head counts are equal here") {
     if (t.sizes != q.sizes)
-        bad(t.name, "q's shape " + text(q.sizes), text(t.sizes), hint);
+        bad(t.name, "q's shape " + text(q.own(q.sizes)), text(t.own(t.sizes)), hint);
 }
 
 // k and v against q, where lengths and head counts may differ.
@@ -113,7 +119,7 @@ inline void check_groups(const TensorFacts &q, const TensorFacts &k, const Tenso
     if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0)
         bad("k", "a number of heads that divides q's " + std::to_string(heads), std::to_string(kv_heads));
     if (v.sizes != k.sizes)
-        bad("v", "k's shape " + text(k.sizes), text(v.sizes));
+        bad("v", "k's shape " + text(k.own(k.sizes)), text(v.own(v.sizes)));
 }
 
 inline void check_size(const TensorFacts &t, int dimension, const char *name, std::int64_t limit) {
@@ -142,23 +148,26 @@ inline std::string built_configurations() {
     return line;
 }
 
+// Whether a kernel computes what is asked for beside q's dtype.
+inline bool has_mask(const KernelRow &row, const Extras &extras) { return (row.causal != 0) == extras.causal; }
+inline bool has_packing(const KernelRow &row, const Extras &extras) { return (row.packed != 0) == extras.packed(); }
+
 // The row of a dtype, mask and packing that is tuned for GPUs of a compute capability; that of an unknown GPU is 0.
 inline const KernelRow &tuned_row(const TensorFacts &q, int capability, const Extras &extras) {
     const KernelRow *found = nullptr;
-    bool has_dtype = false, has_packing = false;
+    bool built_for_dtype = false, built_for_packing = false;
     for (int i = 0; i < flashladder_n_tuned; ++i) {
         const KernelRow &row = flashladder_kernels[flashladder_tuned[i].row];
         if (row.dtype != q.dtype)
             continue;
-        has_dtype = true;
-        has_packing = has_packing || (row.packed != 0) == extras.packed();
-        if (flashladder_tuned[i].capability <= capability && (row.causal != 0) == extras.causal &&
-            (row.packed != 0) == extras.packed())
+        built_for_dtype = true;
+        built_for_packing = built_for_packing || has_packing(row, extras);
+        if (flashladder_tuned[i].capability <= capability && has_mask(row, extras) && has_packing(row, extras))
             found = &row;
     }
-    if (!has_dtype)
+    if (!built_for_dtype)
         bad("q", "a dtype that was built: " + built_configurations(), q.dtype);
-    if (!has_packing)
+    if (!built_for_packing)
         bad(extras.packed() ? "cu_seqlens_q" : "q", "what a kernel was built for: " + built_configurations(),
             extras.packed() ? "packed sequences" : "samples of one length",
             extras.packed() ? needs_packed : build_more);
@@ -171,7 +180,6 @@ inline const KernelRow &tuned_row(const TensorFacts &q, int capability, const Ex
 // The row named `config`, or the one tuned for the GPU when `config` is empty.
 inline const KernelRow &select_row(const std::string &config, const TensorFacts &q, int capability,
                                    const Extras &extras) {
-    const bool causal = extras.causal;
     if (config.empty())
         return tuned_row(q, capability, extras);
     for (int i = 0; i < flashladder_n_kernels; ++i) {
@@ -180,9 +188,10 @@ inline const KernelRow &select_row(const std::string &config, const TensorFacts 
             continue;
         if (row.dtype != q.dtype)
             bad("config", "one for q's dtype " + q.dtype, config);
-        if ((row.causal != 0) != causal)
-            bad("config", causal ? "one with a causal mask" : "one without a mask", config, causal ? needs_causal : "");
-        if ((row.packed != 0) != extras.packed())
+        if (!has_mask(row, extras))
+            bad("config", extras.causal ? "one with a causal mask" : "one without a mask", config,
+                extras.causal ? needs_causal : "");
+        if (!has_packing(row, extras))
             bad("config", extras.packed() ? "one for packed sequences" : "one for samples of one length", config,
                 extras.packed() ? needs_packed : "");
         return row;
@@ -324,7 +333,7 @@ inline void check_memory(const std::array<TensorFacts, 4> &tensors, const Kernel
     if (!out_given)
         return;
     if (!is_nested(out)) {
-        bad("out", "one memory location per element", "strides " + text(out.strides) + " for shape " + text(out.sizes),
+        bad("out", "one memory location per element", "strides " + text(out.own(out.strides)) + " for shape " + text(out.own(out.sizes)),
             "an expanded view cannot be written");
     }
     for (std::size_t i = 0; i < 3; ++i) {
@@ -372,6 +381,7 @@ inline TensorFacts as_sample(TensorFacts t) {
             std::to_string(t.sizes.size()) + " dimensions with shape " + text(t.sizes));
     t.sizes.insert(t.sizes.begin(), 1);
     t.strides.insert(t.strides.begin(), 0);
+    t.packed = true;
     return t;
 }
 

@@ -140,6 +140,18 @@ def test_tile_after_tile(
     assert found.blocks == min(multiprocessors, -(-shape[1] // TILE) * shape[2] * shape[0])
 
 
+@pytest.mark.parametrize(("n_heads", "multiprocessors"), [(3, 2), (1, 3)])
+def test_tiles_under_a_mask_are_each_computed_once(n_heads: int, multiprocessors: int) -> None:
+    """In pairs at first, then one by one; with one head and three CTAs one by one from the beginning."""
+    step = load_iteration(31)
+    config = one_config(step, "h200", "fp16", "causal")
+    problem = Problem(batch=1, seq_len=7 * config.B_r + 5, n_heads=n_heads, d_head=config.d_head, mask="causal")
+    tensors = make_tensors(step, config, problem)
+    found = forward(step, config, tensors, multiprocessors=multiprocessors)
+    assert found.blocks == multiprocessors
+    require_near(tensors[3], attention_fp64(*tensors[:3], mask="causal"), "fp16")
+
+
 def by_key(scores: Array) -> Fill:
     """Every row has these scores, one for each key, before the division by `ROOT`."""
 

@@ -8,17 +8,20 @@ import shutil
 
 import pytest
 
-from flashladder.build.compile import compile_many
+from flashladder.build.compile import compile_many, ptx_many
 from flashladder.build.store import CubinEntry
 from flashladder.errors import CheckFailed
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.selection import select_configs
 from flashladder.lock import step_counts
-from flashladder.lock.command import RULE, check, explain, verify
+from flashladder.lock.command import KEY, RULE, check, explain, locked_kernel, verify
 from flashladder.lock.schema import lock_path, read_lock
 from flashladder.lock.step_counts import by_class, count_all, read_counts, recount
 from flashladder.machine_code import flow, order, sass
+from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.sass import disassemble
+from flashladder.names import DTYPES
 from flashladder.paths import KERNELS
 from flashladder.toolchain import load_pins
 
@@ -51,6 +54,18 @@ def test_the_committed_lock_holds(arch: str) -> None:
     ladder = [one.number for one in load_all() if arch in one.family.targets.arches]
     assert sorted(read_lock(arch).iterations) == ladder
     assert ladder
+
+
+def test_the_ptx_of_every_step_is_the_locked_one() -> None:
+    """In one dtype, turn by turn; `nox -s reproduce` compares the machine code of all kernels on two architectures."""
+    ladder = load_all()
+    jobs = [(one, config) for one in ladder for config in select_configs(one, KEY, (DTYPES[one.number % 2],))]
+    assert {iteration.number for iteration, _ in jobs} == {iteration.number for iteration in ladder}
+    for (iteration, config), entry in zip(jobs, ptx_many(jobs), strict=True):
+        arch = next(one for one in LOCK_ARCHES if one in iteration.family.targets.arches)
+        locked = locked_kernel(iteration.number, config, arch)
+        assert locked, (iteration.number, config)
+        assert ptx_sha256(read_ptx(entry.ptx)) == locked.ptx_sha256, (iteration.number, config.short_form())
 
 
 @pytest.mark.parametrize("field", ["registers", "spill_loads", "dynamic_smem", "counts.FFMA", "main_loop.CREATED"])

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 import pytest
 
 from flashladder.emulate.kernel import MULTIPROCESSORS, attention_fp64, forward, make_tensors
+from flashladder.ladder.families.hopper import packed_map
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import one_config
 from flashladder.problem import Problem
+from tests.data_files import table_of
+from tests.typed import command, error_line
 
 pytestmark = pytest.mark.nvcc
 
@@ -42,3 +46,27 @@ def test_a_sequence_does_not_depend_on_the_one_behind_it(mask: Any) -> None:
         assert np.abs(out[:, rows[i]] - expected).max() < 2e-3
     assert not out[:, rows[4]].any()
     assert np.isneginf(lse[:, rows[4]]).all()
+
+
+def test_rows_lie_as_far_apart_as_a_map_of_packed_sequences_can_tell() -> None:
+    iteration = load_iteration(33)
+    limit = iteration.family.max_row_bytes(one_config(iteration, "h200", "fp16", packed=True))
+    assert limit < iteration.family.max_row_bytes(one_config(iteration, "h200", "fp16"))
+    tensor = as_strided(np.zeros(1, np.float16), (1, 2, 1, 128), (0, limit, 256, 2), writeable=False)
+    strides = packed_map(tensor, "fp16", 64).strides
+    assert all(0 < stride < 2**40 and stride % 16 == 0 for stride in strides), strides
+
+
+def test_the_command_takes_their_lengths(capsys: pytest.CaptureFixture[str]) -> None:
+    """Among them a sequence without queries and one without keys."""
+    words = ("--lengths", "100,0,30", "--kv-lengths", "5,3,0", "--heads", "2", "--kv-heads", "1", "--hazards")
+    assert command("emulate", "33", *words) == 0
+    printed = capsys.readouterr().out
+    assert "3 packed" in printed
+    assert "numbers  right" in printed
+    assert "no hazards" in printed
+
+
+@pytest.mark.parametrize(("words", "message"), table_of("nvcc/packed", "wrong_lengths"))
+def test_wrong_lengths_are_one_line(words: list[str], message: str) -> None:
+    assert error_line(command, "emulate", *words).startswith(message)

@@ -46,6 +46,7 @@ MOST_PARTS = 8  # CTAs of a cluster, the most that every GPU with clusters takes
 LEAST_BLOCKS = 2  # KV blocks of a part
 LEAST_SAVED = 4  # KV blocks by which the longest part is shorter than the tile: a cluster and its merging cost about 3
 PACKED_END = 1 << 30  # rows of a map of packed sequences
+PACKED_BYTES = 1 << 34  # so many bytes times PACKED_END are 2^64: nothing
 OF_A_GPC = 16  # multiprocessors of a complete GPC
 
 ENTRY = f"{PARTS}/entry.cuh"  # the `__global__`, below `Kernel`
@@ -317,7 +318,7 @@ def packed_map(tensor: Any, dtype: str, rows: int) -> TensorBox:
     return replace(
         box,
         dims=(d_head, PACKED_END, heads, PACKED_END + 1, length + 1),
-        strides=(step, head, 2**34 - step, step),
+        strides=(step, head, PACKED_BYTES - step, step),
         box=(CHUNK, rows, 1, 1, 1),
         wraps=True,
     )
@@ -396,7 +397,6 @@ class Hopper(Family):
     plan = "hopper/plan.cpp"
     least_capability = (9, 0)
     warps_alike = False
-    max_row_bytes = 2**40 - 16  # of a tensor map's strides
 
     @property
     def targets(self) -> Targets:
@@ -425,6 +425,10 @@ class Hopper(Family):
             yield "only the one loop over all tiles takes any lengths and heads", "problem"
         if parts.mainloop == MMA_SYNC and parts.roles != TOGETHER:
             yield "its fragments of K and V take the registers of a consumer", "mainloop", "roles"
+
+    def max_row_bytes(self, config: HopperConfig) -> int:
+        """Of a tensor map's strides; one of a packed map's takes the others off again."""
+        return (PACKED_BYTES if config.is_packed else 1 << 40) - 16
 
     def masks(self, parts: Parts) -> tuple[Mask, ...]:
         """Also the causal one if the scheduler knows that tiles differ."""

@@ -204,15 +204,7 @@ def test_a_results_file_owes_the_steps_of_the_families_that_it_is_about() -> Non
     assert begun(ladder, []) == ()
 
 
-@pytest.mark.parametrize(
-    ("found", "problem"),
-    [
-        ({}, ""),
-        ({"warnings": ("ptxas info    : (C7512) Potential Performance Loss: x",)}, "(C7512)"),
-        ({"warnings": ("ptxas warning : something else",)}, ""),
-        ({"spill_stores": 4}, "0 bytes of stack, 4 stored and 0 loaded in spills"),
-    ],
-)
+@pytest.mark.parametrize(("found", "problem"), table_of("null/ladder/family", "not_fit"))
 def test_serialised_products_and_spills_are_not_fit_to_ship(found: dict[str, Any], problem: str) -> None:
     usage = replace(PtxasUsage("sm_90a", 168, 0, 0, 0, 16, 0, None, 1.0), **found)
     message = HOPPER.refuses(usage)

@@ -137,18 +137,10 @@ def test_one_line(tmp_path: Path, case: dict[str, Any]) -> None:
     assert error_line(partial(load_all, tmp_path)) == f"{tmp_path / name}:{case['line']}: {case['says']}"
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "message"),
-    [
-        ("2_swizzle.yaml", b"", "bad file name: expected NN_name.yaml, lower case, found 2_swizzle.yaml"),
-        ("02_Swizzle.yaml", b"", "bad file name: expected NN_name.yaml, lower case, found 02_Swizzle.yaml"),
-        ("01_other.yaml", b"", "iteration 1 exists twice: expected one file per number, found 01_base.yaml"),
-        ("02_latin.yaml", b"title: \xe9\n", "not UTF-8 (byte 0xe9 at offset 7); save the file as UTF-8"),
-    ],
-)
-def test_bad_files(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+@pytest.mark.parametrize(("name", "data", "message"), table_of("null/ladder/iteration", "bad_files"))
+def test_bad_files(tmp_path: Path, name: str, data: str, message: str) -> None:
     fill(tmp_path, {"01_base.yaml": ROOT})
-    (tmp_path / name).write_bytes(data)
+    (tmp_path / name).write_bytes(data.encode("latin-1"))
     assert error_line(partial(load_all, tmp_path)) == f"{tmp_path / name}: {message}"
 
 
