@@ -149,8 +149,12 @@ inline std::string built_configurations() {
 }
 
 // Whether a kernel computes what is asked for beside q's dtype.
-inline bool has_mask(const KernelRow &row, const Extras &extras) { return (row.causal != 0) == extras.causal; }
-inline bool has_packing(const KernelRow &row, const Extras &extras) { return (row.packed != 0) == extras.packed(); }
+inline bool has_mask(const KernelRow &row, const Extras &extras) {
+    return (row.causal != 0) == extras.causal;
+}
+inline bool has_packing(const KernelRow &row, const Extras &extras) {
+    return (row.packed != 0) == extras.packed();
+}
 
 // The row of a dtype, mask and packing that is tuned for GPUs of a compute capability; that of an unknown GPU is 0.
 inline const KernelRow &tuned_row(const TensorFacts &q, int capability, const Extras &extras) {
@@ -333,7 +337,8 @@ inline void check_memory(const std::array<TensorFacts, 4> &tensors, const Kernel
     if (!out_given)
         return;
     if (!is_nested(out)) {
-        bad("out", "one memory location per element", "strides " + text(out.own(out.strides)) + " for shape " + text(out.own(out.sizes)),
+        bad("out", "one memory location per element",
+            "strides " + text(out.own(out.strides)) + " for shape " + text(out.own(out.sizes)),
             "an expanded view cannot be written");
     }
     for (std::size_t i = 0; i < 3; ++i) {

@@ -78,16 +78,16 @@ def stored_ptx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_rounded_attention_is_right_and_a_hole_or_a_shifted_row_is_not(dtype: str) -> None:
-    q, k, v = make_inputs((2, 64, 2, 128), (2, 64, 2, 128), dtype, seed=3)
-    roundoff = UNIT_ROUNDOFF[dtype]
+    shape, roundoff = Problem(batch=2, seq_len=64, n_heads=2, d_head=128), UNIT_ROUNDOFF[dtype]
+    q, k, v = make_inputs(shape.q_shape, shape.kv_shape, dtype, seed=3)
     out = attention_fp64(q, k, v).astype(q.dtype)
-    assert emulate.distance(q, k, v, out, roundoff).right
+    assert emulate.distance(q, k, v, out, roundoff, shape).right
     hole = out.copy()
     hole[1, 63, 1, 127] = np.nan
-    assert not emulate.distance(q, k, v, hole, roundoff).right
+    assert not emulate.distance(q, k, v, hole, roundoff, shape).right
     shifted = out.copy()
     shifted[1, 5, 1] = out[1, 6, 1]
-    assert not emulate.distance(q, k, v, shifted, roundoff).right
+    assert not emulate.distance(q, k, v, shifted, roundoff, shape).right
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(64, 96), (96, 64)])
@@ -95,14 +95,17 @@ def test_heads_of_a_group_and_rows_under_a_mask_are_compared_piece_by_piece(
     queries: int, keys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(emulate, "SCORES", 10 * keys)  # ten rows at a time
-    q, k, v = make_inputs((1, queries, 4, 128), (1, keys, 2, 128), "fp16", seed=5)
+    shape = Problem(batch=1, seq_len=queries, kv_len=keys, n_heads=4, n_kv_heads=2, d_head=128, mask="causal")
+    q, k, v = make_inputs(shape.q_shape, shape.kv_shape, "fp16", seed=5)
     k_each, v_each = (np.repeat(one, 2, axis=2) for one in (k, v))
     out = np.zeros_like(q)
     for row in range(max(queries - keys, 0), queries):
         seen = row + keys - queries + 1
         out[:, [row]] = attention_fp64(q[:, [row]], k_each[:, :seen], v_each[:, :seen])
-    assert emulate.distance(q, k, v, out, UNIT_ROUNDOFF["fp16"], "causal").right
-    assert not emulate.distance(q, k, v, out, UNIT_ROUNDOFF["fp16"]).right
+    assert emulate.distance(q, k, v, out, UNIT_ROUNDOFF["fp16"], shape).right
+    assert not emulate.distance(q, k, v, out, UNIT_ROUNDOFF["fp16"], shape.varied(mask="none")).right
+    apart = Problem.packing([queries // 2] * 2, [keys // 2] * 2, n_heads=4, n_kv_heads=2, d_head=128, mask="causal")
+    assert not emulate.distance(q, k, v, out, UNIT_ROUNDOFF["fp16"], apart).right
 
 
 def test_heads_that_are_no_groups_are_one_line() -> None:
