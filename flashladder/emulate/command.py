@@ -47,6 +47,7 @@ from ptxemu import MEMORY_BUDGET, Array, parse_bytes
 
 SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
 LARGEST = 4 << 30  # bytes of Q, K, V and O together
+SEQ_LEN = 256  # where none is given
 AXIS = 65535  # most CTAs along y (heads) and z (batch) of a grid
 SCHEMA_VERSION = 1
 # Files whose lines say less than their callers or callees: one-instruction functions, and the composed file.
@@ -153,7 +154,8 @@ def require_fits(iteration: Iteration, config: KernelConfig, shape: Problem) -> 
     if refused := config.refuses(shape):
         what = f"this kernel of iteration {iteration.description} does not compute this: {refused}"
         hint = (
-            "iterations from 29 on take other lengths and head counts, from 31 on --causal; a --config has its own mask"
+            "iterations from 29 on take other lengths and head counts, from 31 on --causal, from 33 on --lengths; "
+            "a --config is for one mask, and for packed sequences or not"
         )
         raise FlashladderError(what, hint=hint)
     rows = 2 * shape.seq_len * widest + 2 * shape.kv_len * (widest if shape.is_square else shape.n_kv_heads)
@@ -198,7 +200,7 @@ class LaunchOptions:
     """The kernel and the shape: the options that `emulate` and `trace` share; None: not given."""
 
     iteration: str
-    seq_len: int = 256
+    seq_len: int = SEQ_LEN
     batch: int = 1
     heads: int = 1
     dtype: str | None = None
@@ -244,15 +246,16 @@ class Options(LaunchOptions):
 
     def packing(self, lengths: str, n_heads: int, n_kv_heads: int, mask: Mask) -> Problem:
         """Packed sequences."""
-        if self.batch != 1 or self.kv_len is not None:
-            found = "--kv-len" if self.batch == 1 else f"--batch {self.batch}"
-            raise FlashladderError("--lengths", expected="no other lengths and no --batch", found=found)
+        others = {"batch": (self.batch, 1), "seq-len": (self.seq_len, SEQ_LEN), "kv-len": (self.kv_len, None)}
+        if given := [f"--{name} {value}" for name, (value, usual) in others.items() if value != usual]:
+            raise FlashladderError("--lengths", expected="no other lengths and no --batch", found=" and ".join(given))
         q_lens = integers("lengths", lengths)
         kv_lens = integers("kv-lengths", lengths if self.kv_lengths is None else self.kv_lengths)
         if len(q_lens) != len(kv_lens):
             raise FlashladderError("--kv-lengths", expected=f"as many as --lengths, {len(q_lens)}", found=len(kv_lens))
-        if not (sum(q_lens) and sum(kv_lens)):
-            raise FlashladderError("--lengths", expected="at least one query and one key in all", found="none")
+        for option, what, found in (("--lengths", "query", q_lens), ("--kv-lengths", "key", kv_lens)):
+            if not sum(found):
+                raise FlashladderError(option, expected=f"at least one {what} in all", found="none")
         sizes = {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "d_head": D_HEAD}
         return Problem.packing(q_lens, kv_lens, **sizes, mask=mask)
 
@@ -324,27 +327,28 @@ def mask_of(iteration: Iteration, shape: Problem) -> Mask:
 
 
 def expected_instructions(iteration: Iteration, config: KernelConfig, shape: Problem) -> int:
-    """Warp instructions of a forward pass, extrapolated from one or two short runs on one head."""
-    if shape.is_packed:  # like one sequence with as many FLOPs
-        alike = round(math.sqrt(shape.flops / (4 * D_HEAD * shape.n_heads * (0.5 if shape.mask == "causal" else 1))))
-        shape = Problem(batch=1, seq_len=max(alike, 1), n_heads=shape.n_heads, d_head=D_HEAD)
+    """Warp instructions of a forward pass: so many a tile, and a block of a tile, as in two short runs on one head."""
 
-    def warps(shape: Problem) -> int:
-        sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
-        return math.prod(iteration.family.grid(config, sizes)) * config.n_threads // 32
+    def work(queries: int, keys: int) -> tuple[int, int]:
+        """Tiles of a head, and their blocks of keys."""
+        ends = range(config.B_r, queries + config.B_r, config.B_r)
+        seen = [min(end + keys - queries, keys) if shape.mask == "causal" else keys for end in ends]
+        return len(ends), sum(max(-(-one // config.B_c), 1) for one in seen)
 
-    def per_warp(seq_len: int) -> float:
+    def measured(seq_len: int) -> int:
         counts: list[int] = []
-        shape = Problem(batch=1, seq_len=seq_len, n_heads=1, d_head=config.d_head)
+        one = Problem(batch=1, seq_len=seq_len, n_heads=1, d_head=config.d_head)
         bounds = [np.array([0, seq_len], np.int32)] * 2 if config.is_packed else []
-        forward(iteration, config, make_tensors(iteration, config, shape), progress=counts.append, bounds=bounds)
-        return sum(counts) / warps(shape)
+        forward(iteration, config, make_tensors(iteration, config, one), progress=counts.append, bounds=bounds)
+        return sum(counts)
 
-    short, longer = (math.lcm(config.B_r, config.B_c) * multiple for multiple in SHORT)
-    if shape.seq_len <= longer:
-        return round(warps(shape) * per_warp(shape.seq_len))
-    first, second = per_warp(short), per_warp(longer)
-    return round(warps(shape) * (second + (second - first) * (shape.seq_len - longer) / (longer - short)))
+    heads, lengths = shape.batch * shape.n_heads, [math.lcm(config.B_r, config.B_c) * multiple for multiple in SHORT]
+    if shape.seq_len == shape.kv_len <= lengths[1] and not shape.is_packed:
+        return heads * measured(shape.seq_len)
+    known = [work(length, length) for length in lengths]
+    each = np.linalg.solve(np.array(known, float), np.array([measured(length) for length in lengths], float))
+    all_work = [work(rows.stop - rows.start, keys.stop - keys.start) for rows, keys in shape.sequences]
+    return round(heads * float(np.sum(np.array(all_work) @ each)))
 
 
 @contextmanager

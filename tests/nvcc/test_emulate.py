@@ -26,7 +26,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.names import DTYPES
 from flashladder.paths import ROOT
-from tests.data_files import text_of
+from tests.data_files import table_of, text_of
 from tests.typed import command, error_line
 
 pytestmark = pytest.mark.nvcc
@@ -177,15 +177,7 @@ def test_ptxemu_runs_what_nvcc_made(tmp_path: Path) -> None:
     assert np.load(tmp_path / "out.npy").tolist() == list(range(63, -1, -1))
 
 
-@pytest.mark.parametrize(
-    ("text", "arch", "out", "says"),
-    [
-        ("__global__ void k( {}\n", "sm_80", "k.ptx", "k.cu:1: nvcc: "),
-        ("", "ampere", "k.ptx", "bad --arch: expected for example sm_80, found 'ampere'"),
-        ("", "sm_999", "k.ptx", "nvcc does not know this GPU architecture, or it is older than the PTX"),
-        ("", "sm_80", "k.cu", "bad --out"),
-    ],
-)
+@pytest.mark.parametrize(("text", "arch", "out", "says"), table_of("nvcc/emulate", "refused_by_nvcc"))
 def test_what_nvcc_refuses_is_one_line_and_leaves_no_file(
     tmp_path: Path, text: str, arch: str, out: str, says: str
 ) -> None:

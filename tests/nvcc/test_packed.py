@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 import pytest
 
+from flashladder.emulate.command import bounds_of, expected_instructions
 from flashladder.emulate.kernel import MULTIPROCESSORS, attention_fp64, forward, make_tensors
 from flashladder.ladder.families.hopper import packed_map
 from flashladder.ladder.iteration import load_iteration
@@ -48,6 +49,15 @@ def test_a_sequence_does_not_depend_on_the_one_behind_it(mask: Any) -> None:
     assert np.isneginf(lse[:, rows[4]]).all()
 
 
+def test_a_bar_knows_about_how_long_they_take() -> None:
+    iteration = load_iteration(33)
+    config = one_config(iteration, "h200", "fp16", "causal", packed=True)
+    problem, counts = Problem.packing((400, 300), n_heads=1, d_head=128, mask="causal"), list[int]()
+    bounds, tensors = bounds_of(problem), make_tensors(iteration, config, problem)
+    forward(iteration, config, tensors, bounds=bounds, progress=counts.append)
+    assert 0.5 < expected_instructions(iteration, config, problem) / sum(counts) < 2
+
+
 def test_rows_lie_as_far_apart_as_a_map_of_packed_sequences_can_tell() -> None:
     iteration = load_iteration(33)
     limit = iteration.family.max_row_bytes(one_config(iteration, "h200", "fp16", packed=True))
@@ -62,7 +72,7 @@ def test_the_command_takes_their_lengths(capsys: pytest.CaptureFixture[str]) -> 
     words = ("--lengths", "100,0,30", "--kv-lengths", "5,3,0", "--heads", "2", "--kv-heads", "1", "--hazards")
     assert command("emulate", "33", *words) == 0
     printed = capsys.readouterr().out
-    assert "3 packed" in printed
+    assert "B=1 S=130 H=2 KV=8 HK=1 3 packed" in printed
     assert "numbers  right" in printed
     assert "no hazards" in printed
 

@@ -28,6 +28,7 @@ from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import one_config
 from flashladder.paths import KERNELS
+from tests.data_files import table_of
 from tests.null.bench_fixture import FAST
 from tests.typed import error_line
 
@@ -208,15 +209,7 @@ def test_a_variant_is_loaded_beside_it_and_names_its_kernels(package: Path) -> N
     assert str(caught.value.hint).startswith('invoke build "76 - swizzle" --toolchain 13.1 --configs')
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("_C.abi3.so", "\x7fELG", "library is damaged: its digest is not the manifest's: expected .*, found "),
-        ("manifest.json", "{}", "manifest or library is missing, broken or too old: found 'library_sha256'"),
-        ("manifest.json", "{", "manifest or library is missing, broken"),
-        ("__init__.py", "raise ImportError('undefined symbol')", "cannot be loaded: found undefined symbol"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "message"), table_of("null/build/wheel", "damaged"))
 def test_a_damaged_wheel_is_one_line_before_it_is_loaded(package: Path, name: str, content: str, message: str) -> None:
     (package / name).write_text(content)
     assert re.search(f"{message}.*nox -s build-iteration-76", error_line(load_installed, 76))

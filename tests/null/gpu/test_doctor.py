@@ -100,15 +100,7 @@ def test_no_nvml_means_no_gpu(monkeypatch: pytest.MonkeyPatch, module: object) -
     assert (gpu.ok, gpu.found, driver.ok, bool(driver.remedy)) == (False, "none", False, True)
 
 
-@pytest.mark.parametrize(
-    ("changes", "ok", "text"),
-    [
-        ({}, True, "0: NVIDIA H200 (sm_90, 140 GiB, 700 W)"),
-        ({"nvmlDeviceGetCudaComputeCapability": (7, 5)}, False, "sm_75"),
-        ({"nvmlDeviceGetMigMode": [1, 1]}, False, "700 W, MIG)"),
-        ({"nvmlDeviceGetComputeRunningProcesses": [1, 2]}, False, "2 processes on it"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "ok", "text"), table_of("null/gpu/doctor", "counts"))
 @pytest.mark.parametrize("cuda", [13000, 12040])
 def test_a_gpu_counts_when_it_is_whole_free_and_new_enough(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], ok: bool, text: str, cuda: int
