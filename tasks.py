@@ -33,7 +33,16 @@ from flashladder.arguments import (
     several_of,
     words,
 )
-from flashladder.names import DEFAULT_ARCH, DTYPES, EXAMPLE, INTERMEDIATES, PUBLISHED_GPU, REFERENCES, TRACE_INPUTS
+from flashladder.names import (
+    DEFAULT_ARCH,
+    DTYPES,
+    EXAMPLE,
+    INTERMEDIATES,
+    PUBLISHED_GPU,
+    REFERENCES,
+    SEQ_LEN,
+    TRACE_INPUTS,
+)
 
 CONFIG = (
     f"{GPU_KEYS}, what `invoke list` prints, or a short form, for example '{EXAMPLE}' (default: {PUBLISHED_GPU}; "
@@ -52,7 +61,7 @@ LISTING = {  # of `ptx` and `sass`
 }
 LAUNCH = {
     "iteration": STEP,
-    "seq-len": "positions (default: 256)",
+    "seq-len": f"positions (default: {SEQ_LEN})",
     "batch": "samples (default: 1)",
     "heads": "heads (default: 1)",
     "dtype": "fp16 or bf16 (default: the configuration's)",
@@ -255,7 +264,7 @@ def emulate(
     _: Context,
     iteration: str,
     *,
-    seq_len: int = 256,
+    seq_len: int = SEQ_LEN,
     batch: int = 1,
     heads: int = 1,
     dtype: str | None = None,
@@ -596,7 +605,7 @@ def trace(
     _: Context,
     iteration: str,
     *,
-    seq_len: int = 256,
+    seq_len: int = SEQ_LEN,
     batch: int = 1,
     heads: int = 1,
     dtype: str | None = None,

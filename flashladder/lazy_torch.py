@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 else:
 
+    @cache
+    def _module() -> Any:
+        """Found once: launches of a few microseconds are timed through `torch`."""
+        return import_module("torch")
+
     class _Torch:
         def __getattr__(self, name: str) -> Any:
-            return getattr(import_module("torch"), name)
+            return getattr(_module(), name)
 
     torch, Tensor = _Torch(), Any  # `Tensor` is for annotations
 

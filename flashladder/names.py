@@ -30,3 +30,4 @@ INSTRUCTIONS = "smsp__inst_executed.sum"
 REGISTERS = "launch__registers_per_thread"
 DURATION = "gpu__time_duration.sum"  # ns in base units
 CYCLES = "sm__cycles_elapsed.max"
+SEQ_LEN = 256  # positions of `emulate` and `trace` where none are given

@@ -29,6 +29,7 @@ from flashladder.emulate.kernel import (
     ELEMENT,
     MULTIPROCESSORS,
     attention_fp64,
+    bounds_of,
     forward,
     kernel_of,
     make_tensors,
@@ -41,13 +42,13 @@ from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
+from flashladder.names import SEQ_LEN
 from flashladder.problem import Mask, Problem
 import ptxemu
 from ptxemu import MEMORY_BUDGET, Array, parse_bytes
 
 SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
 LARGEST = 4 << 30  # bytes of Q, K, V and O together
-SEQ_LEN = 256  # where none is given
 AXIS = 65535  # most CTAs along y (heads) and z (batch) of a grid
 SCHEMA_VERSION = 1
 # Files whose lines say less than their callers or callees: one-instruction functions, and the composed file.
@@ -163,11 +164,6 @@ def require_fits(iteration: Iteration, config: KernelConfig, shape: Problem) -> 
     if n_bytes > LARGEST:
         expected = f"at most {LARGEST >> 30} GiB"
         raise FlashladderError("the tensors are too large to emulate", expected=expected, found=f"{n_bytes} bytes")
-
-
-def bounds_of(shape: Problem) -> list[Array]:
-    """Of packed sequences, the rows of Q and of K at which each begins, and the end; else nothing."""
-    return [np.array(one, np.int32) for one in shape.bounds] if shape.is_packed else []
 
 
 def distance(
@@ -338,8 +334,10 @@ def expected_instructions(iteration: Iteration, config: KernelConfig, shape: Pro
     def measured(seq_len: int) -> int:
         counts: list[int] = []
         one = Problem(batch=1, seq_len=seq_len, n_heads=1, d_head=config.d_head)
-        bounds = [np.array([0, seq_len], np.int32)] * 2 if config.is_packed else []
-        forward(iteration, config, make_tensors(iteration, config, one), progress=counts.append, bounds=bounds)
+        if config.is_packed:
+            one = Problem.packing([seq_len], n_heads=1, d_head=config.d_head)
+        tensors = make_tensors(iteration, config, one)
+        forward(iteration, config, tensors, progress=counts.append, bounds=bounds_of(one))
         return sum(counts)
 
     heads, lengths = shape.batch * shape.n_heads, [math.lcm(config.B_r, config.B_c) * multiple for multiple in SHORT]

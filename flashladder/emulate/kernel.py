@@ -71,6 +71,11 @@ def make_tensors(
     return q[q_heads], k[kv_heads], v[kv_heads], out[q_heads]
 
 
+def bounds_of(shape: Problem) -> list[Array]:
+    """Of packed sequences, the rows of Q and of K at which each begins, and the end; else nothing."""
+    return [np.array(one, np.int32) for one in shape.bounds] if shape.is_packed else []
+
+
 def _allocated(iteration: Iteration, shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
     """The shape of a tensor in memory, which is wider than `shape` for an iteration with a fixed row stride."""
     batch, rows, heads, d_head = shape

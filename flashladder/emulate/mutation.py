@@ -24,7 +24,7 @@ import numpy as np
 import pydantic
 
 from flashladder.arguments import NUMBERS, module_parser, whole
-from flashladder.emulate.kernel import MULTIPROCESSORS, forward, kernel_of, launch_of, make_tensors
+from flashladder.emulate.kernel import MULTIPROCESSORS, bounds_of, forward, kernel_of, launch_of, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError, run_main
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
@@ -247,7 +247,6 @@ def look(
     first = 1 if schedule == "reverse" and alone(iteration, config, planned) else None
     tensors = make_tensors(iteration, config, shape, seed=1)
     scale_rows(*tensors[:2])
-    bounds = [np.array(one, np.int32) for one in shape.bounds] if shape.is_packed else []
     counters, hazards = ptxemu.Counters(), ptxemu.Hazards()
 
     def stop(_: int) -> None:
@@ -257,7 +256,7 @@ def look(
     with suppress(RaceFound):
         forward(
             iteration, config, tensors, kernel=kernel, observers=(counters, hazards),
-            bounds=bounds, multiprocessors=multiprocessors, first=first, schedule=schedule,
+            bounds=bounds_of(shape), multiprocessors=multiprocessors, first=first, schedule=schedule,
             progress=None if kernel is None else stop,
         )  # fmt: skip
     found = counters.as_dict()

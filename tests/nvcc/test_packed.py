@@ -8,8 +8,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 import pytest
 
-from flashladder.emulate.command import bounds_of, expected_instructions
-from flashladder.emulate.kernel import MULTIPROCESSORS, attention_fp64, forward, make_tensors
+from flashladder.emulate.command import expected_instructions
+from flashladder.emulate.kernel import MULTIPROCESSORS, attention_fp64, bounds_of, forward, make_tensors
 from flashladder.ladder.families.hopper import packed_map
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import one_config
@@ -36,7 +36,7 @@ def test_a_sequence_does_not_depend_on_the_one_behind_it(mask: Any) -> None:
         tensor[:, places[3]] = np.nan
         tensor[:, places[3]][:, ::2] = np.inf
     lse = np.full((1, problem.seq_len), np.nan, np.float32)
-    bounds = [np.array(one, np.int32) for one in problem.bounds]
+    bounds = bounds_of(problem)
     launch = iteration.family.launch(config, tensors, MULTIPROCESSORS, lse, bounds)
     assert launch.ctas(MULTIPROCESSORS)[0] > sum(-(-one // config.B_r) for one in QUERIES), "too few to have no tile"
     forward(iteration, config, tensors, lse=lse, bounds=bounds)
