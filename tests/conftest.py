@@ -20,14 +20,9 @@ settings.register_profile("same inputs every time", derandomize=True)  # `nox -s
 settings.load_profile("same inputs every time")
 SECONDS = {"exhaustive": 3.0, "nvcc": 0.4, "": 0.0}  # about, by marker, for the order alone
 LONG = {  # files whose exhaustive tests take far longer than that each
-    "test_mutation.py": 60.0,
-    "test_sweep_faults.py": 80.0,
-    "test_new_family.py": 70.0,
-    "test_slurm.py": 40.0,
-    "test_pages.py": 20.0,
-    "test_lock_nvcc.py": 15.0,
-    "test_bundle.py": 15.0,
-}
+    "test_sweep_faults.py": 80.0, "test_new_family.py": 70.0, "test_mutation.py": 60.0, "test_slurm.py": 40.0,
+    "test_emulate.py": 30.0, "test_pages.py": 20.0, "test_lock_nvcc.py": 15.0, "test_bundle.py": 15.0,
+}  # fmt: skip
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

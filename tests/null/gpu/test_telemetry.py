@@ -14,6 +14,7 @@ from flashladder.errors import FlashladderError
 from flashladder.gpu.device import Telemetry, exclusive, form_factor
 from flashladder.ladder.ablation import Subject
 from flashladder.ladder.config import KernelConfig
+from tests.data_files import table_of
 from tests.null.bench_fixture import FAST
 
 
@@ -28,22 +29,9 @@ class FakeNvml:
         self.pids = pids
         self.answers: dict[str, Any] = {
             **dict.fromkeys(("nvmlInit", "nvmlShutdown", "nvmlDeviceGetHandleByIndex")),
-            "nvmlDeviceGetCount": 1,
-            "nvmlSystemGetDriverVersion": "580.1",
-            "nvmlDeviceGetPowerUsage": 612_500,
-            "nvmlDeviceGetTotalEnergyConsumption": 98_765_432_100,
-            "nvmlDeviceGetCurrentClocksEventReasons": 0x4,
-            "nvmlDeviceGetCurrentClocksThrottleReasons": 0x8,
-            "nvmlDeviceGetClockInfo": 1755,
-            "nvmlDeviceGetTemperature": 55,
+            **dict(table_of("gpu/telemetry", "answers")),
             "nvmlDeviceGetName": b"NVIDIA H200",
-            "nvmlDeviceGetUUID": "GPU-1",
             "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=140 << 30),
-            "nvmlDeviceGetEnforcedPowerLimit": 700_000,
-            "nvmlDeviceGetEccMode": [1, 1],
-            "nvmlDeviceGetMigMode": [0, 0],
-            "nvmlDeviceGetCudaComputeCapability": (9, 0),
-            "nvmlDeviceGetMaxClockInfo": 1980,
             "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=pid) for pid in pids],
         }
 
