@@ -166,7 +166,7 @@ def choices(gpu: str | None, arch: str | None = None, mask: Mask = "none") -> Ch
     if not measured:
         raise FlashladderError("no step runs on this GPU", expected=load_all()[0].family.needs, found=arch)
     candidates = [tables.get(name or "") for name in (key, arch and configs_for(key, arch))]
-    known = [table for table in candidates if table and set(table.from_seq_len.values()) <= set(measured)]
+    known = [one for one in candidates if one and {*one.from_seq_len.values()} <= {step.number for step in steps}]
     starts = known[0].from_seq_len if known else {1: measured[-1]}
     ranking = next((table.ranking for table in known if table.ranking), ())
     last = [step.number for step in reversed(steps) if step.unmeasured]  # taken if no other one is installed

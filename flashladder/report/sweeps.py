@@ -1,7 +1,7 @@
 """Pages of sweeps (percent of FA2 by length, kernels and libraries), of tuning runs, and of sustained runs (energy).
 
-A page shows one machine and one grid, from ``results/<machine>/<grid>.json.gz`` alone; `invoke report` writes it. A
-tuning run also has a CSV of all candidates and a plot that shows what the fast ones have in common.
+A page shows one grid on all machines, from ``results/<machine>/<grid>.json.gz`` alone; ablations, compilers and tuning
+runs have one per machine. A tuning run also has a CSV of all candidates and a plot of what the fast ones share.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
 ENERGY = "energy*.json.gz"
 ENERGY_HEADER = ("S", "#", "configuration", "TFLOP/s", "MHz", "W", "pJ/FLOP", "limited by")
 Cells = Mapping[tuple[str, int], Summary]  # by kernel and length
-# Grids with a sentence in README, and its addition.
-HEADLINES = {
-    "persistent": "", "causal": ", causal",
-    "packed": ", packed sequences", "packed_causal": ", packed sequences, causal",
+HEADLINES = {  # rows of README's table: grids without a mask, and with a causal one
+    "lengths and heads alike": ("general", "causal"), "32 heads of Q over 8": ("grouped", "grouped_causal"),
+    "packed sequences": ("packed", "packed_causal"), "512 keys": ("cross", ""), "77 keys": ("cross_short", ""),
+    "few tiles": ("fewtiles", ""),
 }  # fmt: skip
 SHOWN = 90  # characters of a kernel's name; names of templates can be much longer
 HOST = "h"  # mark of a cell that shows the host's time, instead of a verdict
 
 
 def render(results: Path = RESULTS) -> dict[str, bytes]:
-    """Every page of the sweeps under `results` by its name: ``sweep_h200.md``, ``ablation_h200.svg`` ..."""
-    files: dict[str, bytes] = {}
+    """Every page of the sweeps under `results`, by name (``causal.md``, ``ablation_h200.svg``), and ``sweeps.csv``."""
+    files, cells, shown = dict[str, bytes](), list[dict[str, object]](), dict[str, list[str]]()
     for path in files_in(results, "*/*.json.gz"):
         grid, machine, found = path.name.removesuffix(".json.gz"), path.parent.name, dict[str, bytes]()
         document = load_result(path) if grid in grid_names() else None
@@ -62,10 +62,11 @@ def render(results: Path = RESULTS) -> dict[str, bytes]:
             found = tuning_pages(path)
         elif document.purpose == "report":
             result = stated_result(path)
-            found = {"md": page(result).encode(), "csv": csv_of(rows(result)).encode()}
-        name = f"sweep_{machine}" if grid == machine else f"{grid}_{machine}"
-        files |= {f"{name}.{suffix}": data for suffix, data in found.items()}
-    return files
+            shown.setdefault(grid, []).append(page(result))
+            cells += ({"machine": machine, "grid": grid} | row for row in rows(result))
+        files |= {f"{grid}_{machine}.{suffix}": data for suffix, data in found.items()}
+    files |= {f"{grid}.md": "\n".join([f"# Grid {grid}\n", *parts]).encode() for grid, parts in shown.items()}
+    return files | ({"sweeps.csv": csv_of(cells).encode()} if cells else {})
 
 
 def page(result: BenchResult) -> str:
@@ -144,28 +145,31 @@ def _fastest(timed: Iterable[Summary], among: Container[str]) -> dict[tuple[str,
 
 
 def headlines(results: Path = RESULTS) -> list[str]:
-    """README's sentences on the best step over the best library of each machine, without cells of the host's time."""
-    sentences = []
-    for path in (path for grid in HEADLINES for path in files_in(results, f"*/{grid}.json.gz")):
-        result, machine, grid = load_as(path, BenchResult), path.parent.name, path.name.removesuffix(".json.gz")
-        hosts = cells_of_host_time(result.groups)
-        timed = [one for one in result.summaries if (one.kernel, one.dtype, one.shape) not in hosts]
-        ours, theirs = _fastest(timed, result.kernels), _fastest(timed, result.references)
-        if times := [ours[cell].pct / theirs[cell].pct for cell in ours.keys() & theirs.keys()]:
-            lengths = [length for _, length in ours]
-            dtypes = " and ".join(sorted({dtype for dtype, _ in ours}, reverse=True))
-            there = [TITLES[name] for name in LIBRARIES if name in result.references]
-            missing = listed([TITLES[name] for name in LIBRARIES if name not in result.references])
-            beside = f"the best of {listed(there)}" if len(there) > 1 else listed(there)
-            one, last = min(lengths), max(lengths)
-            span = " to ".join(dict.fromkeys(f"{time:.2f}" for time in (min(times), max(times))))
-            where = f"from S = {one} to {last}" if one != last else f"at S = {one}"
-            sentences.append(
-                f"- **{load_gpus()[machine].title}**{HEADLINES[grid]}: the fastest step is {span} times as fast as "
-                f"{beside}, in {dtypes} {where} "
-                f"([table](results/report/{grid}_{machine}.md))." + (f" Not timed there: {missing}." if missing else "")
-            )
-    return sentences
+    """README's table of the best step over the best library, by machine."""
+    found = {(path.parent.name, path.name.split(".")[0]): path for path in files_in(results, "*/*.json.gz")}
+    machines = [name for name in load_gpus() if any((name, grid) in found for grid in sum(HEADLINES.values(), ()))]
+    header = [f"{load_gpus()[name].title}{mask}" for name in machines for mask in ("", ", causal")]
+    lines = []
+    for title, grids in HEADLINES.items():
+        tables = zip(("table", "causal"), filter(None, grids), strict=False)
+        links = ", ".join(f"[{name}](results/report/{grid}.md)" for name, grid in tables)
+        cells = (over_best(found.get((name, grid))) for name in machines for grid in grids)
+        lines.append((f"{title} ({links})", *cells))
+    return [markdown(("Fastest step over fastest library", *header), lines, left=1)] if machines else []
+
+
+def over_best(path: Path | None) -> str:
+    """Least and most times as fast as the best library, but where a cell shows the host's time; a dash: no result."""
+    if path is None:
+        return DASH
+    result = load_as(path, BenchResult)
+    hosts = cells_of_host_time(result.groups)
+    timed = [one for one in result.summaries if (one.kernel, one.dtype, one.shape) not in hosts]
+    ours, theirs = _fastest(timed, result.kernels), _fastest(timed, result.references)
+    times = [ours[cell].pct / theirs[cell].pct for cell in ours.keys() & theirs.keys()]
+    there = [TITLES[name] for name in LIBRARIES if name in result.references]
+    span = " to ".join(dict.fromkeys(f"{time:.2f}" for time in (min(times), max(times)))) if times else DASH
+    return span + (f" over {listed(there)}" if len(there) < len(LIBRARIES) else "")
 
 
 def named(key: str, kernels: Mapping[str, Kernel]) -> tuple[str, str]:
@@ -177,10 +181,10 @@ def named(key: str, kernels: Mapping[str, Kernel]) -> tuple[str, str]:
 
 def rows(result: BenchResult) -> list[dict[str, object]]:
     """One CSV row per cell; `host_time` is 1 if the cell shows the host's time."""
-    hosts, shaped = cells_of_host_time(result.groups), shapes_of(result.summaries)
+    hosts = cells_of_host_time(result.groups)
     return [
         {
-            "kernel": one.kernel, "dtype": one.dtype, **shape, "pct_of_fa2": f"{one.pct:.4f}",
+            "kernel": one.kernel, "dtype": one.dtype, **shape_of(one), "pct_of_fa2": f"{one.pct:.4f}",
             "pct_low": f"{one.pct_low:.4f}", "pct_high": f"{one.pct_high:.4f}", "verdict": one.verdict,
             "pairs": one.n_pairs, "a_a_floor_points": f"{result.floors_pct[one.dtype]:.4f}",
             "kernel_us": f"{one.kernel_us:.3f}", "fa2_us": f"{one.reference_us:.3f}", "tflops": f"{one.tflops:.3f}",
@@ -188,34 +192,32 @@ def rows(result: BenchResult) -> list[dict[str, object]]:
             "readmitted_share": f"{one.readmitted_share:.4f}",
             "host_time": int((one.kernel, one.dtype, one.shape) in hosts),
         }
-        for one, shape in zip(result.summaries, shaped, strict=True)
+        for one in result.summaries
     ]  # fmt: skip
 
 
-def shapes_of(every: Sequence[Summary | Sustained]) -> list[dict[str, object]]:
-    """The CSV columns of the shapes; those of general problems only if there is one."""
-    general = ("kv_len", "n_kv_heads", "mask") if any(one.shape.kind for one in every) else ()
-    return [{name: getattr(one.shape, name) for name in ("seq_len", "batch", "n_heads", *general)} for one in every]
+def shape_of(one: Summary | Sustained) -> dict[str, object]:
+    """The CSV columns of a shape."""
+    names = ("seq_len", "batch", "n_heads", "kv_len", "n_kv_heads", "mask")
+    return {name: getattr(one.shape, name) for name in names}
 
 
 def render_energy(results: Path) -> dict[str, bytes]:
-    """Page and CSV of every machine with sustained runs, by name: ``energy_h200.md``, ``energy_h200.csv`` ..."""
-    files: dict[str, bytes] = {}
+    """The page of every machine with sustained runs, by name (``energy_h200.md``), and all runs: ``energy.csv``."""
+    files, rows = dict[str, bytes](), list[dict[str, object]]()
     for folder, paths in grouped(files_in(results, f"*/{ENERGY}"), lambda path: path.parent).items():
         found = {path.name: load_as(path, EnergyResult) for path in paths}
-        runs = [(name, run) for name, result in found.items() for run in result.runs]
-        shaped = shapes_of([run for _, run in runs])
-        rows = [
+        rows += (
             {
-                "file": name, "subject": run.subject, "dtype": run.dtype, **shape, "turn": run.turn,
-                "launches": run.launches, "seconds": run.seconds, "joules": run.joules, "tflops": f"{run.tflops:.3f}",
-                "sm_clock_mhz": run.sm_clock_mhz, "watts": f"{run.watts:.2f}", "pj_per_flop": f"{run.pj_per_flop:.4f}",
+                "machine": folder.name, "file": name, "subject": run.subject, "dtype": run.dtype, **shape_of(run),
+                "turn": run.turn, "launches": run.launches, "seconds": run.seconds, "joules": run.joules,
+                "tflops": f"{run.tflops:.3f}", "sm_clock_mhz": run.sm_clock_mhz, "watts": f"{run.watts:.2f}",
+                "pj_per_flop": f"{run.pj_per_flop:.4f}",
             }
-            for (name, run), shape in zip(runs, shaped, strict=True)
-        ]  # fmt: skip
+            for name, result in found.items() for run in result.runs
+        )  # fmt: skip
         files[f"energy_{folder.name}.md"] = energy_page(list(found.values())).encode()
-        files[f"energy_{folder.name}.csv"] = csv_of(rows).encode()
-    return files
+    return files | ({"energy.csv": csv_of(rows).encode()} if rows else {})
 
 
 def energy_page(results: Sequence[EnergyResult]) -> str:

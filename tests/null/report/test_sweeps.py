@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+import re
 
 import pytest
 
@@ -44,14 +45,14 @@ def pages(tmp_path: Path, document: BenchResult, name: str = "h200.json.gz") -> 
 
 def test_a_sweep_has_a_page_and_a_table_of_every_cell(tmp_path: Path, packed: BenchResult) -> None:
     found = pages(tmp_path, packed)
-    assert set(found) == {"sweep_h200.md", "sweep_h200.csv"}
-    text = found["sweep_h200.md"].decode()
+    assert set(found) == {"h200.md", "sweeps.csv"}
+    text = found["h200.md"].decode()
     assert f"## fp16, percent of FA2's speed; A/A floor {packed.floors_pct['fp16']:.2f} points" in text
     by_cell = {(one.kernel[:2], one.shape.seq_len): one for one in packed.summaries}
     assert "its worker ended with signal SIGSEGV" in text
     (last,) = cells(text, "| 16 ")
     assert last[2:4] == [f"{by_cell['16', n].pct:.1f} +" for n in (512, 1024)]
-    rows = list(csv.DictReader(io.StringIO(found["sweep_h200.csv"].decode())))
+    rows = list(csv.DictReader(io.StringIO(found["sweeps.csv"].decode())))
     assert [float(row["pct_of_fa2"]) for row in rows] == pytest.approx([one.pct for one in packed.summaries], abs=1e-4)
     assert {row["a_a_floor_points"] for row in rows} == {f"{packed.floors_pct['fp16']:.4f}"}
 
@@ -102,32 +103,16 @@ def test_a_masked_sweep_says_so_and_counts_half_of_the_flops(tmp_path: Path) -> 
     assert plain.sweep
     own = {"groups": tuple(map(masked, plain.groups)), "sweep": plain.sweep.model_copy(update={"grid": "causal"})}
     found = pages(tmp_path, derive(plain.model_copy(update=own)), "causal.json.gz")
-    text = found["causal_h200.md"].decode()
-    assert text.startswith("# H200: causal, measured by a sweep")
+    text = found["causal.md"].decode()
+    assert text.startswith("# Grid causal\n\n## H200: causal, measured by a sweep")
     assert "half of all" in text
     whole, half = (float(cells(one, "| 26 ")[0][-1]) for one in (report_sweeps.page(plain), text))
     assert half == pytest.approx(whole / 2, abs=0.1)
-    assert {row["mask"] for row in csv.DictReader(io.StringIO(found["causal_h200.csv"].decode()))} == {"causal"}
-    (sentence,) = report_sweeps.headlines(tmp_path / "results")
-    assert sentence.startswith("- **H200**, causal: the fastest step is ")
-    assert "(results/report/causal_h200.md)" in sentence
-
-
-@pytest.mark.parametrize(
-    ("own", "more"),
-    [
-        ({}, {}),
-        ({"kv_len": 77}, {"kv_len": 77, "n_kv_heads": 16, "mask": "none"}),
-        ({"n_kv_heads": 2}, {"kv_len": 512, "n_kv_heads": 2, "mask": "none"}),
-    ],
-)
-def test_a_table_of_general_problems_has_columns_for_them(
-    packed: BenchResult, own: dict[str, int], more: dict[str, object]
-) -> None:
-    first, *others = packed.summaries
-    changed = first.model_copy(update={"shape": first.shape.varied(seq_len=512, n_heads=16, **own)})
-    columns, *_ = report_sweeps.shapes_of([changed, *others])
-    assert columns == {"seq_len": 512, "batch": first.shape.batch, "n_heads": 16} | more
+    assert {row["mask"] for row in csv.DictReader(io.StringIO(found["sweeps.csv"].decode()))} == {"causal"}
+    (table,) = report_sweeps.headlines(tmp_path / "results")
+    (row,) = cells(table, "| lengths")
+    assert re.fullmatch(r"1\.\d\d to 1\.\d\d over cuDNN and FA4", row[2])
+    assert (row[1], "(results/report/causal.md)" in row[0]) == ("–", True)
 
 
 FREE = look(sm_clock_mhz=1965, throttle_bits=0)
@@ -143,7 +128,7 @@ def test_a_page_holds_all_files_of_a_machine(tmp_path: Path) -> None:
     write_result(tmp_path / "h200" / "energy_10s.json.gz", longer)
     write_result(tmp_path / "h100" / "energy.json.gz", energy_of(sustained()))
     found = report_sweeps.render_energy(tmp_path)
-    assert found.keys() == {f"energy_{name}.{suffix}" for name in ("h100", "h200") for suffix in ("csv", "md")}
+    assert found.keys() == {"energy_h100.md", "energy_h200.md", "energy.csv"}
     page = found["energy_h200.md"].decode()
     assert [row for row in cells(page, "| ") if row[0].isdecimal()] == [
         ["512", "fa2", "–", "1374.4", "1965", "600", "0.437", "structure"],
@@ -153,8 +138,8 @@ def test_a_page_holds_all_files_of_a_machine(tmp_path: Path) -> None:
     ]
     assert page.count("\n## ") == 2
     assert "At least 10 s a run, 1 turn: power limit 700 W, highest clock 1980 MHz, driver 580.0; FA2 of torch" in page
-    rows = list(csv.DictReader(io.StringIO(found["energy_h200.csv"].decode())))
-    assert len(rows) == 6
+    rows = list(csv.DictReader(io.StringIO(found["energy.csv"].decode())))
+    assert [row["machine"] for row in rows] == ["h100"] + 6 * ["h200"]
     assert (rows[-1]["file"], rows[-1]["seconds"], rows[-1]["watts"]) == ("energy_10s.json.gz", "10.5", "85.71")
 
 
