@@ -62,11 +62,8 @@ PACKED: PackedLengths = (
     ((2, 3) * 40, (300, 1) * 40),
     ((8192, 128, 2048, 640, 333), ()),
 )
-EMULATED_PACKED: PackedLengths = (
-    ((1, 129, 300, 17), ()),
-    ((130, 0, 1, 70, 9), (5, 40, 200, 0, 300)),
-    ((3, 1) * 20, (150, 2) * 20),
-)
+EMULATED_PACKED: PackedLengths = (((1, 129, 300, 17), ()), ((130, 0, 1, 70, 9), (5, 40, 200, 0, 300)))
+EMULATED_PACKED_MANY: PackedLengths = (((3, 1) * 20, (150, 2) * 20),)  # a warp looks at 32 at a time
 EMULATED_PACKED_ALONE: PackedLengths = (((9,), (300,)),)  # one tile: a second CTA finds none
 PROVEN_PACKED: PackedLengths = (((150, 1, 0, 300, 20), (300, 17, 40, 129, 0)),)
 GROUPS = ((1, 1), (5, 1), (8, 2), (33, 11))  # heads of Q, and of K and V
@@ -538,11 +535,11 @@ def masked(cases: Iterable[Case], config: KernelConfig) -> tuple[Case, ...]:
 
 
 def packed_cases(
-    config: KernelConfig, lengths: PackedLengths, groups: Sequence[tuple[int, int]], **other: Any
+    config: KernelConfig, lengths: PackedLengths, groups: Sequence[tuple[int, int]], first: int = 0, **other: Any
 ) -> tuple[Case, ...]:
     """For kernels of packed sequences: each list of lengths with each pair of head counts, and two kinds of inputs."""
     found = []
-    for number, ((queries, keys), (heads, kv_heads)) in enumerate(product(lengths, groups)):
+    for number, ((queries, keys), (heads, kv_heads)) in enumerate(product(lengths, groups), first):
         sizes = {"n_heads": heads, "n_kv_heads": kv_heads, "d_head": D_HEAD, "mask": config.mask}
         shape = Problem.packing(queries, keys or None, **sizes)
         kinds = [KINDS[(number + more) % len(KINDS)] for more in (0, 1 + number // len(KINDS) % (len(KINDS) - 1))]
@@ -603,10 +600,12 @@ def emulator_cases(config: KernelConfig, row_stride: int = 0, *, quick: bool = F
         quick: one length and one refusal. A kernel that takes any length also gets one that no block size divides, and
             one that only some block sizes divide.
     """
+    if config.is_packed and quick:
+        return packed_cases(config, EMULATED_PACKED[:1], GROUPS[2:3], repeats=1)
     if config.is_packed:
-        lists = EMULATED_PACKED[:1] if quick else EMULATED_PACKED
-        alone = () if quick else packed_cases(config, EMULATED_PACKED_ALONE, GROUPS[:1], repeats=1)
-        return (*packed_cases(config, lists, GROUPS[2:3] if quick else GROUPS[1:3], repeats=1), *alone)
+        many = packed_cases(config, EMULATED_PACKED_MANY, ((2, 1),), first=4, repeats=1)
+        alone = packed_cases(config, EMULATED_PACKED_ALONE, GROUPS[:1], repeats=1)
+        return (*packed_cases(config, EMULATED_PACKED, GROUPS[1:3], repeats=1), *many, *alone)
     tile = max(config.B_r, config.B_c)
     fixed = row_stride == FULL_HEADS * D_HEAD
     case = partial(_case, view="head_slice" if fixed else "contiguous", repeats=1)

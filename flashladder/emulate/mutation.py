@@ -128,7 +128,7 @@ def judge(mutant: Mutant, original: Sequence[Seen], listed: Sequence[Equivalent]
     entries = (one for one in listed if number in one.iterations and (one.opcode, one.nth) == which)
     reason = next((entry.reason for entry in entries), None)
     launches = zip(launches_of(mutant.iteration, mutant.config), original, strict=True)
-    for (planned, before), schedule in product(launches, ORDERS):
+    for schedule, (planned, before) in product(ORDERS, launches):
         caught, evidence = _caught_in(mutant, planned, before, schedule)
         if caught:
             return Verdict(mutant, caught, evidence, reason)
@@ -138,7 +138,8 @@ def judge(mutant: Mutant, original: Sequence[Seen], listed: Sequence[Equivalent]
 def _caught_in(mutant: Mutant, planned: Planned, before: Seen, schedule: str) -> tuple[Caught | None, str]:
     """How one launch catches a mutant, and the evidence; `before` is the same launch of the kernel itself."""
     try:
-        seen = look(mutant.iteration, mutant.config, planned, mutant.kernel, schedule=schedule)
+        counted = mutant.instruction.opcode == SWIZZLE  # no barrier or wait changes which banks are accessed
+        seen = look(mutant.iteration, mutant.config, planned, mutant.kernel, schedule=schedule, counted=counted)
     except ptxemu.EmulationError as error:
         return "error", str(error)
     if seen.races:
@@ -238,8 +239,9 @@ def look(
     kernel: ptxemu.Kernel | None = None,
     *,
     schedule: str | int = "together",
+    counted: bool = True,
 ) -> Seen:
-    """One launch with counters and the race detector; a launch of another `kernel` than the iteration's ends at a race.
+    """One launch with the race detector, and counters if `counted`; that of another `kernel` ends at its first race.
 
     In the reverse order, which runs one warp at a time, only the first CTA or cluster runs if it is `alone`.
     """
@@ -255,14 +257,12 @@ def look(
 
     with suppress(RaceFound):
         forward(
-            iteration, config, tensors, kernel=kernel, observers=(counters, hazards),
+            iteration, config, tensors, kernel=kernel, observers=(counters, hazards) if counted else (hazards,),
             bounds=bounds_of(shape), multiprocessors=multiprocessors, first=first, schedule=schedule,
             progress=None if kernel is None else stop,
         )  # fmt: skip
-    found = counters.as_dict()
-    conflicts = sum(int(found[CONFLICTS.format(kind)]) for kind in ("ld", "st"))
-    races = tuple(report.render() for report in hazards.reports)
-    return Seen(tensors[3].view(np.uint16), conflicts, races)
+    conflicts = sum(int(counters.as_dict()[CONFLICTS.format(kind)]) for kind in ("ld", "st"))
+    return Seen(tensors[3].view(np.uint16), conflicts, tuple(report.render() for report in hazards.reports))
 
 
 def observe(iteration: Iteration, config: KernelConfig, *, schedule: str | int = "together") -> tuple[Seen, ...]:

@@ -103,7 +103,7 @@ def test_every_iteration_is_right_in_the_launch_of_reproduce(number: int) -> Non
 
 
 def parts_of_kernels() -> Iterator[tuple[Iteration, KernelConfig, int, int]]:
-    """Each kernel for the published GPU, but none twice; one for packed sequences in four parts: minutes in all."""
+    """Each kernel for the published GPU, but none twice; one for packed sequences in two parts: minutes."""
     seen = set[tuple[object, ...]]()
     for iteration in load_all():
         arch = next(one for one in LOCK_ARCHES if one in iteration.family.targets.arches)
@@ -111,7 +111,7 @@ def parts_of_kernels() -> Iterator[tuple[Iteration, KernelConfig, int, int]]:
             locked = locked_kernel(iteration.number, config, arch)
             assert locked
             key = (locked.ptx_sha256, config, iteration.row_stride)
-            parts = 0 if key in seen else 4 if config.is_packed else 1
+            parts = 0 if key in seen else 2 if config.is_packed else 1
             yield from ((iteration, config, part, parts) for part in range(parts))
             seen.add(key)
 
