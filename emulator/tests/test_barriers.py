@@ -37,6 +37,10 @@ THREADS = np.arange(64)
         # of two blocks one is complete first, the other has been signalled, too
         (("setp.ge.u32 %p1, %r0, 32; @%p1 bra take; bar.arrive 2, 64; bra done; take: setp.eq.u32 %p2, %r60, 1; "
          "@%p2 bra later; bar.sync 2, 64; bra done; later: bar.sync 2, 64; done: st.global.u32 [%rd0], 7;"), 64, 2, 7),
+        # a warp that arrives and then waits counts twice, in each round
+        ((f"{LEAVE.format(32)} mov.u32 %r20, 0; again: bar.arrive 1, 64; bar.sync 1, 64; add.u32 %r20, %r20, 1; "
+         "setp.lt.u32 %p2, %r20, 3; @%p2 bra again; st.global.u32 [%rd0], %r20;"), 64, 1,
+         np.where(THREADS < 32, 3, 0xDEAD)),
         # reductions, also over a block that ends within a warp
         ("setp.gt.u32 %p1, %r0, 42; bar.red.popc.u32 %r5, 0, %p1; st.global.u32 [%rd0], %r5;", 64, 1, 21),
         *((f"setp.{one}.u32 %p1, %r0, 42; bar.red.{how}.pred %p2, 0, %p1; selp.u32 %r5, 1, 0, %p2; {STORE_5}",

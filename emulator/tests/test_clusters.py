@@ -104,6 +104,13 @@ def test_a_clusters_barrier_orders_what_was_stored(old: str, new: str, race: tup
     assert race in found if race else not found
 
 
+@pytest.mark.parametrize("relaxed", ["", ".relaxed"])
+def test_a_peer_has_started_for_those_who_waited_for_it(relaxed: str) -> None:
+    store_there = f"{PEER}st.shared::cluster.u32 [%r3], 1;\n{MEET}"
+    assert report(store_there) == [("start", *2 * ["st.shared::cluster.u32"])]
+    assert report(f"barrier.cluster.arrive{relaxed};\nbarrier.cluster.wait;\n{store_there}") == []
+
+
 @pytest.mark.parametrize("threads", [64, 40])
 def test_a_block_that_may_exit_before_its_peer_has_read(threads: int) -> None:
     body = f"{PEER}st.shared.u32 [%place], %t;\n{MEET}ld.shared::cluster.u32 %word, [%r3];\n{store('%word')}"
@@ -124,7 +131,7 @@ def test_a_remote_arrival_orders_a_remote_store() -> None:
     assert report(f"{body}{MEET}", 64) == []
     assert {each[0] for each in report(body, 64)} == set()  # each block waits for its peer's last access itself
     early = body.replace(MEET, "bar.sync 0;\n")
-    assert {each[0] for each in report(f"{early}{MEET}", 64)} == {"mbarrier"}
+    assert {each[0] for each in report(f"{early}{MEET}", 64)} == {"mbarrier", "start"}
 
 
 @pytest.mark.parametrize("fence", ["fence.mbarrier_init.release.cluster;", "fence.acq_rel.cluster;", ""])

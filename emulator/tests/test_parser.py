@@ -60,6 +60,8 @@ def test_operand(text: str, operand: str) -> None:
         ("add.s32\ta,\n\tb,\n1 ;", Instruction("add.s32", (A, B, Immediate(1)))),
         ("cp.async.cg.shared.global\n\t.L2::128B [a],\n [%rd1], 16;",
          Instruction("cp.async.cg.shared.global.L2::128B", (Address(A), Address(Register("%rd1")), Immediate(16)))),
+        ("ldmatrix.sync.aligned.x1.trans.m8n8.shared.b16 {a}, [b];",
+         Instruction("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16", (Vector((A,)), Address(B)))),
         ("mov.b64{a,b},%rd1;", Instruction("mov.b64", (Vector((A, B)), Register("%rd1")))),
     ],
 )  # fmt: skip

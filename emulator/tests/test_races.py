@@ -411,7 +411,7 @@ def test_what_reports_say(row: dict[str, Any]) -> None:
 
 Bytes = dict[int, range]  # by thread
 EARLIER = {"st": "write", "put": "write", "atom": "atom", "ld": "read", "fetch": "read"}
-ELSEWHERE = {"mbarrier", "mbarrier fence", "exit", "same-instruction write"}  # kinds that the model does not have
+ELSEWHERE = {"mbarrier", "mbarrier fence", "start", "exit", "same-instruction write"}  # the model does not have them
 LATER = {"st": "WAW", "put": "WAW", "atom": "WAW", "ld": "RAW", "fetch": "RAW"}
 
 

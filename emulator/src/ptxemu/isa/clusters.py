@@ -15,7 +15,7 @@ from ptxemu.isa.loads import form_of, packed
 from ptxemu.isa.warp import whole_warps
 from ptxemu.machine.core import Step
 from ptxemu.machine.memory import words_of
-from ptxemu.machine.observer import Combine
+from ptxemu.machine.observer import Combine, RemoteAccess
 from ptxemu.machine.state import FullMachine, FullStep
 from ptxemu.table import machine
 from ptxemu.values import Array, width
@@ -60,7 +60,7 @@ class AsyncStore:
     """One instruction's asynchronous stores, of all lanes that issued it; arrays are flat.
 
     Their values are those of the issue; they land as late as they may, and then tell the mbarrier, in the same block as
-    the bytes, how many have come. The race detector does not look at them.
+    the bytes, how many have come. The race detector does not look at reductions.
 
     Attributes:
         step: the instruction, with the lanes.
@@ -79,6 +79,11 @@ class AsyncStore:
     width: int
     combine: Combine | None
 
+    @property
+    def access(self) -> RemoteAccess:
+        """What is stored where, by which lanes."""
+        return RemoteAccess("st", np.nonzero(self.step.lanes()), self.blocks, self.offsets, self.width)
+
     def complete(self) -> None:
         """Lands, then tells the mbarriers."""
         gone = ~np.asarray(self.machine.live.any(axis=(1, 2)))[self.blocks]
@@ -88,6 +93,8 @@ class AsyncStore:
             self.step.fail("exited", what, hint="let the block wait for it before it exits: mbarrier.try_wait")
         rows, where = self.machine.shared.rows, self.offsets.astype(np.uint64)
         if self.combine is None:
+            for observer in self.machine.observers:
+                observer.store_landed(self.step, self.access, self.barriers)
             rows.put(self.blocks, where, self.width, self.words)
         else:
             for index in range(len(self.words)):  # several may change one word
@@ -112,7 +119,10 @@ def _issue(step: FullStep, values: Array, width: int, combine: Combine | None = 
         targets.fail(step, "the mbarrier lies in another block than the bytes that it is told of", elsewhere)
     words = machine.full(values if combine is not None else words_of(values, width))[lanes]
     own = step.of(step.lanes().copy())
-    machine.deferred.add(AsyncStore(machine, own, blocks, offsets, targets.offsets, words, width, combine))
+    store = AsyncStore(machine, own, blocks, offsets, targets.offsets, words, width, combine)
+    for observer in machine.observers if combine is None else ():
+        observer.store_issued(own, store.access)
+    machine.deferred.add(store)
 
 
 _ASYNC = "shared::cluster.mbarrier::complete_tx::bytes"

@@ -1,10 +1,11 @@
 """Barriers of a CTA and of a cluster: who has arrived, who goes on, and barriers that cannot complete.
 
 ``bar.sync a{, b}``, ``barrier{.cta}.sync{.aligned} a{, b}``, ``bar.arrive a, b``, ``bar.red``: sixteen barriers per
-block; without a thread count all threads of the block take part. Warps arrive as 32 threads, the last one of a block
-too, whose size need not be a multiple of 32. Warps and blocks may name different barriers in one instruction (a
-register as the number). The ISA counts all threads of the block: one that has exited never arrives. GPUs from sm_70 on
-wait for those that are left; `Machine.exited_arrive` does as they do.
+block; without a thread count all threads of the block take part. A barrier counts arrivals: a warp may arrive and then
+wait at the same one. Warps arrive as 32 threads, the last one of a block too, whose size need not be a multiple of 32.
+Warps and blocks may name different barriers in one instruction (a register as the number). The ISA counts all threads
+of the block: one that has exited never arrives. GPUs from sm_70 on wait for those that are left;
+`Machine.exited_arrive` does as they do.
 
 ``barrier.cluster``: every thread of the cluster arrives, then waits; one that has exited counts as arrived. A second
 arrival without a wait between, or a wait without an arrival, is an error: the ISA leaves both undefined.
@@ -49,6 +50,7 @@ class Barriers:
     arrived: dict[int, BoolArray] = field(default_factory=dict)  # threads that signalled with bar.arrive, full shape
     expected: dict[int, Array] = field(default_factory=dict)  # threads that complete it, per block; 0: nobody came yet
     counted: set[int] = field(default_factory=set)  # barriers whose last arrival named a thread count
+    twice: dict[int, Array] = field(default_factory=dict)  # how many of its threads came again, per block
 
     def reach(self, step: Step, following: int | None) -> list[Released]:
         """Threads of `step.mask` arrive; returns (basic block, lanes) for everybody who may go on now."""
@@ -78,9 +80,11 @@ class Barriers:
         lanes = step.lanes().copy()
         self._expect(step, number, count, lanes)
         signalled = self.arrived.get(number)
-        if signalled is not None:
-            what = f"a thread that has arrived at barrier {number} comes again before the barrier is complete"
+        if signalled is not None and ".arrive" in opcode:
+            what = f"a thread that has arrived at barrier {number} arrives again before the barrier is complete"
             step.refuse(signalled & lanes, "divergent-barrier", what)
+        elif signalled is not None:  # it waits now: the barrier counts arrivals, not threads
+            self.twice[number] = self.twice.get(number, 0) + self._threads(signalled & lanes)
         if ".arrive" in opcode:
             self.arrived[number] = lanes if signalled is None else signalled | lanes
             for observer in self.observers:
@@ -145,7 +149,7 @@ class Barriers:
         everyone, absent = self._everyone(number), np.zeros(self.machine.shape, np.bool_)
         if self.machine.exited_arrive and number not in self.counted:  # exited threads count as arrived
             absent = self.machine.exists & ~self.machine.live
-        arrived, expected = self._threads(everyone | absent), self.expected[number]
+        arrived, expected = self._came(number, everyone | absent), self.expected[number]
         too_many = (expected > 0) & (arrived > expected)
         if too_many.any():
             most, found = int(expected[too_many][0]), int(arrived[too_many][0])
@@ -157,6 +161,8 @@ class Barriers:
             return []
         chosen = done[:, None, None]
         expected[done] = 0
+        if number in self.twice:
+            self.twice[number][done] = 0
         released = [(group, group.lanes & chosen) for group in groups if (group.lanes & chosen).any()]
         going = np.zeros(self.machine.shape, np.bool_)
         for group, lanes in released:
@@ -174,6 +180,10 @@ class Barriers:
         if not self.machine.exited_arrive:
             return []
         return [each for n in list(self.waiting) for each in self._release(self.waiting[n][0].step, n)]
+
+    def _came(self, number: int, lanes: BoolArray) -> Array:
+        """How many arrivals of these lanes a barrier has counted, (blocks,)."""
+        return self._threads(lanes) + self.twice.get(number, 0)
 
     def _threads(self, lanes: BoolArray) -> Array:
         """How many threads of each block have arrived, (blocks,): a complete warp counts 32 even if it has fewer."""
@@ -215,7 +225,7 @@ class Barriers:
             for each in groups
             if other != number and each.lanes[b].any()
         ]
-        arrived = int(self._threads(self._everyone(number))[b])
+        arrived = int(self._came(number, self._everyone(number))[b])
         group.step.mask = group.lanes
         what, threads = f"threads wait at barrier {number} for others that never reach it", self.expected[number][b]
         found = ", ".join([f"{arrived} arrived, {exited} exited", *elsewhere])
@@ -233,7 +243,7 @@ class Barriers:
         """What threads of a block wait for, a sentence for each barrier and instruction."""
         found = []
         for number, groups in self.waiting.items():
-            expected, came = int(self.expected[number][block]), int(self._threads(self._everyone(number))[block])
+            expected, came = int(self.expected[number][block]), int(self._came(number, self._everyone(number))[block])
             found += [
                 f"{int(self._threads(group.lanes)[block])} threads of block {self.machine.block_index(block)} at "
                 f"{group.step.instruction.place}: barrier {number}, {came} of {expected} threads have arrived"

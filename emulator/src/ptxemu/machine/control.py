@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ptxemu.errors import EmulationError
 from ptxemu.syntax.tree import (
@@ -105,7 +106,8 @@ def _components(nodes: Sequence[int], entry: int, successors: Sequence[Sequence[
 ENDS = ("bra", "ret", "exit", "trap", "brkpt")  # first word of opcodes that end a basic block, with barriers
 BARRIERS = ("bar", "barrier")
 # They stand in a basic block alone, because threads that wait look again.
-WAITS = ("mbarrier.try_wait", "mbarrier.test_wait", "barrier.cluster.wait", "setmaxnreg.inc", "wgmma.fence")
+POLLS = ("mbarrier.try_wait", "mbarrier.test_wait")
+WAITS = (*POLLS, "barrier.cluster.wait", "setmaxnreg.inc", "wgmma.fence")
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,31 @@ class Flow:
 
     blocks: tuple[Block, ...]
     peak: int
+
+    @cached_property
+    def unheard(self) -> frozenset[int]:
+        """Polls of mbarriers, by id, whose answer reaches no guard, no store and nothing else but registers."""
+        readers: dict[str, list[Instruction]] = {}
+        polls = []
+        for instruction in (one for block in self.blocks for one in block.instructions):
+            if instruction.opcode.startswith(POLLS):
+                polls.append(instruction)
+            for name in uses_and_defines(instruction)[0]:
+                readers.setdefault(name, []).append(instruction)
+        found = set()
+        for poll in polls:
+            names = registers_in(poll.operands[0])
+            seen = set(names)
+            while names:
+                uses = [uses_and_defines(one)[1] for one in readers.get(names.pop(), ()) if one is not poll]
+                if not all(uses):
+                    break
+                new = {name for written in uses for name in written} - seen
+                seen |= new
+                names += new
+            else:
+                found.add(id(poll))
+        return frozenset(found)
 
 
 def word(opcode: str) -> str:

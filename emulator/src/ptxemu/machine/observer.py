@@ -273,6 +273,12 @@ class Observer:
     def remote(self, step: Step, access: RemoteAccess) -> None:
         """An instruction reads or writes shared memory of the cluster."""
 
+    def store_issued(self, step: Step, access: RemoteAccess) -> None:
+        """An ``st.async`` begins: from now on its bytes may be written at any time."""
+
+    def store_landed(self, step: Step, access: RemoteAccess, barriers: Array) -> None:
+        """It has landed; the mbarriers at these offsets (n,) of the same blocks are told next."""
+
     def copy_issued(self, step: Step, copy: Copy) -> None:
         """A ``cp.async`` begins: from now on its shared bytes are in flight."""
 

@@ -4,7 +4,7 @@ A block begins with the same number of registers for every warp: what ``.maxnreg
 for the block's threads, in steps of 8, as ptxas gives them; unknown where so few threads leave the register file
 unbounded. ``.dec`` gives registers back to the block's pool, ``.inc`` waits until the pool has enough. All four warps
 of a warpgroup execute the same ``setmaxnreg`` instructions. Without a bound on the block's threads or registers ptxas
-ignores the instruction, and so does the pool. Values of registers are not affected.
+ignores the instruction, which is an error here. Values of registers are not affected.
 
 Source: PTX ISA 9.0, 9.7.20.5 (setmaxnreg).
 """
@@ -23,15 +23,18 @@ WARPGROUP = 4  # warps
 FILE = 65536  # registers of an SM
 
 
+UNBOUNDED = 0  # registers at launch where no directive bounds them
+
+
 def at_launch(threads: int, limits: dict[str, tuple[int, ...]]) -> int | None:
-    """Registers of a thread at the start, from an entry's directives; None where nothing bounds them."""
+    """Registers of a thread at the start, from an entry's directives; None: as many as it needs, or `UNBOUNDED`."""
     if "maxnreg" in limits:
         return limits["maxnreg"][0]
     if "maxntid" in limits or "reqntid" in limits:
         warps = -(-threads // WARP)
         share = FILE // (warps * WARP) // STEP * STEP
         return share if share < MOST else None
-    return None
+    return UNBOUNDED
 
 
 class RegisterPool:
@@ -43,8 +46,8 @@ class RegisterPool:
     """
 
     def __init__(self, machine: Machine, launch_registers: int | None) -> None:
-        """`launch_registers`: of a thread at the start; None where nothing bounds them."""
-        self.machine = machine
+        """`launch_registers`: of a thread at the start; None where they are unknown; or `UNBOUNDED`."""
+        self.machine, self.bounded = machine, launch_registers != UNBOUNDED
         blocks, warps, _ = machine.shape
         self.known = launch_registers is not None
         self.owned = np.full((blocks, warps), launch_registers or 0, np.int64)
@@ -129,6 +132,10 @@ class RegisterPool:
         return warps
 
     def _count(self, step: Step) -> int:
+        if not self.bounded:
+            what = "setmaxnreg in a kernel without a bound on its registers: ptxas ignores it"
+            hint = "give the kernel __launch_bounds__(threads), or .maxntid, .reqntid or .maxnreg"
+            step.fail("registers", what, expected="a bound", found="none", hint=hint)
         operand = step.instruction.operands[0]
         count = operand.value if isinstance(operand, Immediate) else 0
         if not isinstance(operand, Immediate) or not FEWEST <= count <= MOST or count % STEP:

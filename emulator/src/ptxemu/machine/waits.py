@@ -5,6 +5,8 @@ answer true once it is, and false only when no thread of the slice can go on oth
 that could: a program may look at one barrier and do something else. When `ROUNDS` such answers in a row have changed
 nothing, all further ones would not either: that is a deadlock.
 
+A poll whose answer nobody looks at is told false at once: it waits for nothing, and orders nothing.
+
 A thread whose phase has completed looks again when its turn comes. One that comes too late, after the next phase has
 completed as well, waits on, as on a GPU.
 
@@ -52,6 +54,7 @@ class Waits:
     """Who waits on mbarriers in a slice."""
 
     machine: FullMachine
+    unheard: frozenset[int] = frozenset()  # `Flow.unheard`
     suspended: list[Suspended] = field(default_factory=list)
     _seen: int = 0  # the machine's progress when everybody was asked last
     _rounds: int = 0
@@ -87,6 +90,9 @@ class Waits:
         """Lanes of `step.mask` come to a wait; returns those that may go on, whose result is written, if any."""
         lanes = step.lanes()
         done = self._done(step)
+        if id(step.instruction) in self.unheard:
+            self._answer(step, lanes, answer=False)
+            return lanes
         rest = lanes & ~done
         if rest.any():
             waiting = step.of(rest)

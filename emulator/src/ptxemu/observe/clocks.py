@@ -77,7 +77,7 @@ class Clocks:
 
     def __init__(self, exists: BoolArray) -> None:
         self.exists = exists
-        self.now = 0
+        self.now = 1
         self.warps = exists.shape[0]
         self.known: Array = np.zeros((self.warps, self.warps), dtype=np.int32)
         self.per_warp = True
@@ -247,6 +247,12 @@ class Clocks:
             self.known[rows] = np.maximum(self.known[rows], self._done[key])
             self._horizon = None
         self._met = None
+
+    def met(self, threads: Array, warps: slice) -> BoolArray:
+        """Whether each of these threads knows anything that any thread of these warps has done, its start at least."""
+        columns = np.flatnonzero(self.exists.reshape(-1)[warps.start * WARP : warps.stop * WARP]) + warps.start * WARP
+        known: Array = self.known[threads >> self._shift][:, np.unique(columns >> self._shift)]
+        return np.asarray(known.max(axis=1) > 0)
 
     def learned(self, lanes: BoolArray) -> Array:
         """What any of these lanes knows: a time for each thread, (threads,); their own actions are all known."""

@@ -17,13 +17,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ptxemu.machine.core import Machine, Step
 from ptxemu.machine.observer import Access, Copy, RemoteAccess, Targets
 from ptxemu.machine.state import FullMachine
 from ptxemu.observe.clocks import Finding
 from ptxemu.observe.operations import Products
 from ptxemu.observe.races import GlobalRaces
-from ptxemu.observe.synchronisation import Group
+from ptxemu.observe.synchronisation import Group, row
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import Array, BoolArray, Shape3
 
@@ -37,6 +39,7 @@ KINDS = {
     "proxy": "asynchronous access to bytes that were written in the ordinary way: a fence.proxy.async is missing",
     "mbarrier": "an mbarrier used by a thread that nothing orders after its init, or ended while others may use it",
     "mbarrier fence": "an mbarrier that a bulk copy tells of bytes: a fence.mbarrier_init after its init is missing",
+    "start": "access of another block's shared memory, which may not have started yet: a cluster barrier is missing",
     "exit": "access of another block's shared memory, which may have exited by then: a cluster barrier is missing",
     "same-instruction write": "two lanes of one instruction write the same byte",
 }
@@ -159,8 +162,27 @@ class Hazards(Products):
         site = self._site(step.instruction)
         for group, address, mask in self._targeted(access.lanes, access.blocks, access.offsets):
             found = group.races.access(access.kind, address, access.width, mask, site)
+            found += group.races.reached(address, mask, self._fold, site)
             self._report("shared", found, step.instruction, group)
-            group.races.reached(address, mask, self._fold, site)
+
+    def store_issued(self, step: Step, access: RemoteAccess) -> None:
+        """Bytes of an asynchronous store are in flight from now on."""
+        site = self._site(step.instruction)
+        for group, address, mask in self._targeted(access.lanes, access.blocks, access.offsets):
+            found = group.races.issue(address, access.width, mask, site)
+            found += group.races.reached(address, mask, self._fold, site)
+            self._report("shared", found, step.instruction, group)
+
+    def store_landed(self, step: Step, access: RemoteAccess, barriers: Array) -> None:
+        """They count as written by what tells their mbarriers."""
+        site = self._site(step.instruction)
+        told, _ = self._fold.flat(access.lanes, access.blocks, barriers)
+        self._agree(told)
+        for group, address, mask in self._targeted(access.lanes, access.blocks, access.offsets):
+            own = row(told, group)
+            for barrier in np.unique(own[mask]):
+                key = ("mbarrier", int(barrier))
+                group.races.asynchronous.stored(address, access.width, mask & (own == barrier), site, key)
 
     def exited(self, lanes: BoolArray, by: Instruction | None) -> None:
         """A block all of whose threads have exited: its peers must have done with its memory."""
@@ -177,8 +199,8 @@ class Hazards(Products):
         site = self._site(step.instruction)
         for group, address, mask in self._targeted(targets.lanes, targets.blocks, targets.offsets):
             found = group.races.use_mbarriers(address, mask, action, site)
+            found += group.races.reached(address, mask, self._fold, site)
             self._report("shared", found, step.instruction, group)
-            group.races.reached(address, mask, self._fold, site)
         super().mbarrier(step, targets, action)
 
     def copy_issued(self, step: Step, copy: Copy) -> None:  # noqa: ARG002 - the observer's signature

@@ -2,6 +2,8 @@
 
 A block stays until all of its threads have exited; then its shared memory is another one's. So one of them has to
 know, when it exits, of every access of a peer: a barrier of the cluster does that, or an mbarrier of the block itself.
+Nor need a block have started when a peer has: who accesses it must have waited at the cluster's barrier, or know of
+something that the block did.
 
 Arrivals and waits at an mbarrier are atomic with respect to each other, but `init` and `inval` are not: a barrier (for
 the blocks of a cluster the cluster's) has to stand between. A bulk copy tells an mbarrier of its bytes in the async
@@ -35,18 +37,34 @@ class RemoteUses:
         self._uses: dict[int, _Uses] = {}
         self._known: dict[int, Array] = {}  # what the threads of a block knew when they exited
         self._left: dict[int, Array] = {}  # who has exited
+        self._waited = np.zeros(clocks.exists.size, np.bool_)  # who has waited at the cluster's barrier
 
-    def note(self, address: Array, mask: BoolArray, folding: Folding, site: int) -> None:
-        """Lanes have accessed these addresses of the cluster's windows, (warps, lanes)."""
+    def meet(self, lanes: BoolArray) -> None:
+        """These lanes, (warps, lanes), have waited at the barrier of the cluster: all its blocks have started."""
+        self._waited |= lanes.reshape(-1)
+
+    def note(self, address: Array, mask: BoolArray, folding: Folding, site: int) -> list[Finding]:
+        """Lanes access these addresses of the cluster's windows, (warps, lanes): of blocks that have not started?"""
         threads = np.flatnonzero(mask)
         places = np.broadcast_to(address, mask.shape).reshape(-1)[threads].astype(np.int64)
         ranks, own = places // folding.stride, threads // (folding.shape[1] * WARP)
+        found = []
         for rank in np.unique(ranks[ranks != own]):
             uses = self._uses.setdefault(int(rank), _Uses(*(np.zeros(mask.size, np.int64) for _ in range(3))))
             mine = (ranks == rank) & (own != rank)
             uses.time[threads[mine]] = self.clocks.now
             uses.address[threads[mine]] = places[mine]
             uses.site[threads[mine]] = site
+            alone = threads[mine & ~self._waited[threads]]
+            early = alone[~self.clocks.met(alone, self._warps(int(rank), folding))]
+            if early.size:
+                place, other = int(places[threads == early[0]][0]), int(rank) * folding.shape[1] * WARP
+                found.append(Finding("start", site, place, other, int(early[0]), early.size))
+        return found
+
+    @staticmethod
+    def _warps(rank: int, folding: Folding) -> slice:
+        return slice(rank * folding.shape[1], (rank + 1) * folding.shape[1])
 
     def leave(self, rank: int, lanes: BoolArray, folding: Folding) -> list[Finding]:
         """Lanes, (warps, lanes), of the block with this rank have exited; when all have, checks who was there."""
@@ -55,9 +73,8 @@ class RemoteUses:
         self._known[rank] = learned if known is None else np.maximum(known, learned)
         left = self._left.get(rank)
         self._left[rank] = lanes if left is None else left | lanes
-        rows = slice(rank * folding.shape[1], (rank + 1) * folding.shape[1])
         uses = self._uses.get(rank)
-        if uses is None or not (self._left[rank] | ~self.clocks.exists)[rows].all():
+        if uses is None or not (self._left[rank] | ~self.clocks.exists)[self._warps(rank, folding)].all():
             return []
         late = np.flatnonzero(uses.time > self._known[rank])
         found = []

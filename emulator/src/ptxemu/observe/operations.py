@@ -169,13 +169,19 @@ class Operations(Synchronisation):
         instruction = transfer.step.instruction
         self._report("global", self._memory.record(kind, threads, addresses, side.unit, site), instruction, None)
         if kind == "st":
-            self._check_stores(transfer, addresses, threads)
+            source = transfer.source
+            places = source.places[transfer.rows][inside] if isinstance(source, Shared) else np.arange(addresses.size)
+            self._check_stores(transfer, addresses, threads, places)
 
-    def _check_stores(self, transfer: Transfer, addresses: Array, threads: Array) -> None:
-        """Bytes that two copies in flight write are written in any order, also if one thread issued both."""
+    def _check_stores(self, transfer: Transfer, addresses: Array, threads: Array, places: Array) -> None:
+        """Bytes that two copies in flight write are written in any order, also if one thread issued both.
+
+        Lanes of one warp that copy the same bytes, at `places`, in one instruction do no harm.
+        """
         order = np.argsort(addresses, kind="stable")
-        own, mine = addresses[order], threads[order]
-        twice = np.flatnonzero(own[1:] == own[:-1])
+        own, mine, source = addresses[order], threads[order], places[order]
+        same = (source[1:] == source[:-1]) & (mine[1:] // WARP == mine[:-1] // WARP)
+        twice = np.flatnonzero((own[1:] == own[:-1]) & ~same)
         meets = [(transfer, own[twice], mine[twice], mine[twice + 1])]
         for other, theirs, whose in self._stores:
             at, its, ours = np.intersect1d(theirs, own, return_indices=True)  # whole pieces: see `boxes`

@@ -313,6 +313,15 @@ class AsyncRaces:
         self._issuers[self.clocks.agent(key)] = thread
         self.clocks.act(key)
 
+    def stored(self, address: Array, width: int, mask: BoolArray, site: int, key: Key) -> None:
+        """What lanes stored asynchronously is written; the mbarrier of this key is told of it."""
+        accesses = self.races.accesses(address, width, mask)
+        self.clocks.tick()
+        self.races.end_write(accesses, site)
+        self.races.write(Accesses(np.full_like(accesses.threads, self.clocks.agent(key)), accesses.units), site)
+        self._issuers[self.clocks.agent(key)] = int(accesses.threads[0])
+        self.clocks.act(key)
+
     def thread_of(self, other: int) -> int:
         """The thread that acted: of an agent's write the one that issued it."""
         return self._issuers.get(other, other)
@@ -401,17 +410,16 @@ class SharedRaces:
         self.clocks.tick()
         return found + self.mbarriers.use(address, mask, action, site)
 
-    def reached(self, address: Array, mask: BoolArray, folding: Folding, site: int) -> None:
-        """Lanes have just accessed shared memory of blocks of their cluster: remembers those of other blocks."""
-        if folding.size > 1:
-            self.remote.note(address, mask, folding, site)
+    def reached(self, address: Array, mask: BoolArray, folding: Folding, site: int) -> list[Finding]:
+        """Lanes have just accessed shared memory of blocks of their cluster: checks and remembers other blocks."""
+        return self.remote.note(address, mask, folding, site) if folding.size > 1 else []
 
     def access(self, kind: str, address: Array, width: int, mask: BoolArray | None, site: int) -> list[Finding]:
         """Checks and records an instruction, whose number is `site`; masks and addresses are (warps, lanes).
 
         Of a matrix load or store they are (warps, rows) and (warps, 1); `width` counts bytes per lane or row.
         """
-        accesses = self._accesses(address, width, mask, whole_warps=kind in {"ldmatrix", "stmatrix"})
+        accesses = self.accesses(address, width, mask, whole_warps=kind in {"ldmatrix", "stmatrix"})
         if not accesses.units.size:
             return []
         self.clocks.tick()
@@ -431,7 +439,7 @@ class SharedRaces:
 
     def issue(self, address: Array, width: int, mask: BoolArray | None, site: int) -> list[Finding]:
         """A ``cp.async`` begins to write; arguments as of `access`."""
-        accesses = self._accesses(address, width, mask)
+        accesses = self.accesses(address, width, mask)
         if not accesses.units.size:
             return []
         self.clocks.tick()
@@ -454,14 +462,14 @@ class SharedRaces:
 
     def land(self, address: Array, width: int, mask: BoolArray | None, site: int) -> None:
         """A wait of their own threads guarantees these copies, which `issue` announced."""
-        accesses = self._accesses(address, width, mask)
+        accesses = self.accesses(address, width, mask)
         if not accesses.units.size:
             return
         self.clocks.tick()
         self.end_write(accesses, site)
         self.write(accesses, site)
 
-    def _accesses(self, address: Array, width: int, mask: BoolArray | None, *, whole_warps: bool = False) -> Accesses:
+    def accesses(self, address: Array, width: int, mask: BoolArray | None, *, whole_warps: bool = False) -> Accesses:
         """The active accesses; a row of ``ldmatrix`` counts as read by the lane that names it: row i by lane i."""
         warps = self.clocks.warps
         lanes = address.shape[1] if whole_warps else WARP

@@ -124,13 +124,14 @@ class Synchronisation(Observer):
         """These lanes know what all did who arrived."""
         for group, chosen in self._masks(lanes):
             group.races.clocks.acquire(chosen, CLUSTER)
+            group.races.remote.meet(chosen)
 
     def _masks(self, lanes: BoolArray) -> list[tuple[Group, BoolArray]]:
         """Each group with its own (warps, 32) part of a mask."""
         folded = self._fold.lanes(lanes)
         self._agree(folded)
         shape = (self._fold.warps, self._fold.shape[2])
-        return [(group, np.broadcast_to(_row(folded, group), shape)) for group in self._groups]
+        return [(group, np.broadcast_to(row(folded, group), shape)) for group in self._groups]
 
     def _targeted(
         self, lanes: tuple[Array, ...], blocks: Array, offsets: Array
@@ -139,7 +140,7 @@ class Synchronisation(Observer):
         address, mask = self._fold.flat(lanes, blocks, offsets)
         self._agree(mask)
         self._agree(address)
-        return [(group, _row(address, group), _row(mask, group)) for group in self._groups]
+        return [(group, row(address, group), row(mask, group)) for group in self._groups]
 
     def _by_group(self, address: Array, mask: BoolArray | None) -> list[tuple[Group, Array, BoolArray | None]]:
         """Each group with its own (warps, lanes) part of an access, both of which are folded already."""
@@ -148,7 +149,7 @@ class Synchronisation(Observer):
                 address = np.where(mask, address, np.uint64(0))  # idle lanes hold garbage: it must not divide blocks
             self._agree(mask)
         self._agree(address)
-        return [(group, _row(address, group), None if mask is None else _row(mask, group)) for group in self._groups]
+        return [(group, row(address, group), None if mask is None else row(mask, group)) for group in self._groups]
 
     def _agree(self, value: Array) -> None:
         """Divides groups until the blocks of each have the same value."""
@@ -167,6 +168,6 @@ class Synchronisation(Observer):
         self._groups = groups
 
 
-def _row(value: Array, group: Group) -> Array:
+def row(value: Array, group: Group) -> Array:
     """The (warps, lanes) part of a value in the group's blocks."""
     return np.asarray(value[0] if value.shape[0] == 1 else value[group.members[0]])

@@ -157,7 +157,7 @@ class Engine:
         self._rounds = 0
         self.progress = progress
         self.barriers = Barriers(machine, machine.observers)
-        self.waits = Waits(machine)
+        self.waits = Waits(machine, flow.unheard)
         self.pending: dict[int, BoolArray | None] = {}
         self._compiled: dict[int, list[Operation]] = {}
         self._terminators: dict[int, Step] = {}

@@ -27,6 +27,7 @@ _INSTRUCTION = re.compile(
 _FILE = re.compile(r'\.file\s+(\d+)\s+"((?:[^"\\\n]|\\.)*)"')
 _CUDA = re.compile(r"\b__(?:global|device|host)__\b|^\s*#\s*include\b", re.MULTILINE)
 _BRACED = re.compile(r"[{(\[]")
+_COUNT_FIRST = re.compile(r"\.(x[124](?:\.trans)?)\.m8n8\b")  # as ptxas also takes it in ldmatrix and stmatrix
 
 
 def parse(text: str, path: str = "<ptx>") -> Module:
@@ -208,6 +209,8 @@ class _Body:
         guard = Guard(self.names.register(name, line), bool(negated)) if name else None
         if len(opcode.split(None, 1)) > 1:  # modifiers on a line of their own
             opcode = "".join(opcode.split())
+        if "matrix.sync.aligned.x" in opcode:
+            opcode = _COUNT_FIRST.sub(r".m8n8.\1", opcode)
         pieces = split(rest) if _BRACED.search(rest) else rest.split(",")
         if len(pieces) == 1 and not pieces[0].strip():
             pieces = []

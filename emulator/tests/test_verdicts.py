@@ -1,0 +1,134 @@
+"""Small kernels in right and wrong variants: right ones are silent and compute the right numbers, wrong ones reported.
+
+The PTX, its CUDA source and the right verdict of each variant are in ``data/verdicts.json.gz``. Each runs in lockstep,
+warp by warp from the last one, and in an order by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ptxemu
+
+DATA = json.loads(gzip.decompress((Path(__file__).parent / "data" / "verdicts.json.gz").read_bytes()))
+SCHEDULES = ("together", "reverse", 1)
+F32, I32 = np.float32, np.int32
+X256 = np.arange(256, dtype=F32)
+T32, T64 = np.arange(32), np.arange(64)
+Launched = tuple[Any, Any, list[Any], Any]  # grid, threads, arguments (the first is the output), what is right
+VARIANTS = [(case, name) for case, own in DATA["cases"].items() for name in own["variants"]]
+# Wrong verdicts that are known, with the schedules.
+OPEN = {
+    **{("descriptor", one): SCHEDULES for one in ("1", "2", "3", "6", "7")},
+    ("elect_assumes_lane0", "1"): ("together", 1),
+    **{("global_proxy", one): SCHEDULES for one in ("1", "2", "4", "5")},
+    **{("noinc_clock", one): SCHEDULES for one in ("1", "2")},
+    ("store_exit", "1"): (1,),
+    ("global_protocols", "0"): SCHEDULES,
+    **{("spin_flags", one): SCHEDULES for one in ("0", "1", "3")},
+}
+
+
+def zeros(*shape: int, dtype: Any = F32) -> Any:
+    return np.zeros(shape, dtype)
+
+
+def copied(threads: int, size: int, *more: Any, blocks: int = 1) -> Launched:
+    """A kernel that copies `size` numbers, in each of several blocks."""
+    x = np.arange(size, dtype=F32)
+    out = zeros(size) if blocks == 1 else zeros(blocks, size)
+    return blocks, threads, [out, x, *more], x
+
+
+def descriptor() -> Launched:
+    numbers = np.random.default_rng(0)
+    a, b = (numbers.integers(-4, 5, (rows, 64)).astype(np.float16) for rows in (64, 8))
+    maps = [ptxemu.TensorMap(x, "f16", (64, len(x)), (128,), (64, len(x)), swizzle="128B") for x in (a, b)]
+    product, t = a.astype(F32) @ b.astype(F32).T, np.arange(128)
+    row, column = 16 * (t // 32) + t % 32 // 4, 2 * (t % 4)
+    right = [product[row + 8 * down, column + across] for down in (0, 1) for across in (0, 1)]
+    return 1, 128, [zeros(128, 4), *maps], np.stack(right, 1)
+
+
+def tma_ring() -> Launched:
+    x, out = np.arange(48 * 64, dtype=F32).reshape(48, 64), zeros(48, 64)
+    maps = [ptxemu.TensorMap(one, "f32", (64, 48), (256,), (64, 8)) for one in (x, out)]
+    return 1, 160, [out, maps[0], maps[1], I32(6)], 2 * x
+
+
+def warp_wide_tma_store() -> Launched:
+    out = zeros(8, 64)
+    target = ptxemu.TensorMap(out, "f32", (64, 8), (256,), (64, 4))
+    return 1, 128, [out, target], np.concatenate([X256, zeros(256)]).reshape(8, 64)
+
+
+def bulk_store_release() -> Launched:
+    return 1, 160, [zeros(6, 128), I32(6)], 1000 * np.arange(6)[:, None] + np.arange(128)
+
+
+LAUNCHES: dict[str, Callable[[], Launched]] = {
+    "descriptor": descriptor,
+    "dsmem": lambda: (2, 64, [zeros(2, 64)], np.stack([100 + (T64 ^ 1), T64 ^ 1])),
+    "elect_assumes_lane0": lambda: copied(256, 256),
+    "global_proxy": lambda: (1, 256, [zeros(256), zeros(256)], X256),
+    "noinc_clock": lambda: copied(64, 128),
+    "setmaxnreg": lambda: (1, 384, [zeros(384)], np.ones(384)),
+    "st_async": lambda: (2, 64, [zeros(2, 64, dtype=I32)], np.stack([100 + T64, T64])),
+    "store_exit": lambda: (1, 128, [zeros(128)], np.arange(128)),
+    "test_wait_once": lambda: copied(256, 256),
+    "global_protocols": lambda: (4, 64, [zeros(1), zeros(4), zeros(1, dtype=np.uint32)], X256.sum()),
+    "matrix_suffix_order": lambda: (1, 32, [zeros(128, dtype=np.uint32)], np.arange(128)),
+    "spin_flags": lambda: (1, 64, [zeros(32)], T32),
+    "warp_masks": lambda: (1, 64, [zeros(64, dtype=I32)], T64 ^ 1),
+    "warp_wide_tma_store": warp_wide_tma_store,
+    "arrive_no_syncwarp": lambda: (1, 64, [zeros(32), T32.astype(F32)], 2 * T32[::-1]),
+    "bounds": lambda: copied(64, 64, I32(64)),
+    "bulk_store_release": bulk_store_release,
+    "init_fence": lambda: copied(256, 256),
+    "mbarrier_order": lambda: (1, 64, [zeros(32)], 2 * T32[::-1]),
+    "mixed_deadlock": lambda: (2, 64, [zeros(128)], 1),
+    "multicast_mask": lambda: copied(256, 256, blocks=2),
+    "stuck_lane": lambda: (1, 64, [zeros(64)], None),
+    "tma_ring": tma_ring,
+    "two_loads_one_bar": lambda: copied(256, 256),
+    "warp_reduction": lambda: (1, 32, [zeros(1)], 2016),
+}
+WITHOUT_OUTPUT = ("tma_ring", "warp_wide_tma_store")  # their output is a tensor map's
+
+
+def verdict(case: str, name: str, schedule: str | int) -> tuple[set[str], bool]:
+    """The kinds of what is reported, and whether the numbers are right."""
+    grid, threads, (out, *rest), right = LAUNCHES[case]()
+    hazards, kinds = ptxemu.Hazards(), set[str]()
+    arguments = rest if case in WITHOUT_OUTPUT else [out, *rest]
+    try:
+        kernel = ptxemu.load(DATA["cases"][case]["variants"][name]["ptx"]).kernel()
+        kernel.launch(grid, threads, arguments, observers=(hazards,), schedule=schedule, max_instructions=20_000)
+    except ptxemu.EmulationError as error:
+        kinds.add(error.kind)
+    kinds |= {report.kind for report in hazards.reports}
+    return kinds, right is None or bool((out == right).all())
+
+
+@pytest.mark.parametrize(("case", "name"), VARIANTS)
+def test_the_verdict_is_right_in_every_order(case: str, name: str) -> None:
+    variant = DATA["cases"][case]["variants"][name]
+    wrong = []
+    for schedule in SCHEDULES:
+        kinds, right = verdict(case, name, schedule)
+        expected = not kinds and right if variant["right"] == "silent" else bool(kinds)
+        if not expected:
+            wrong.append(schedule)
+    assert tuple(wrong) == OPEN.get((case, name), ()), f"{variant['right']}: {variant['why']}"
+
+
+def test_every_case_is_launched() -> None:
+    assert LAUNCHES.keys() == DATA["cases"].keys()
+    assert set(VARIANTS) >= OPEN.keys()
