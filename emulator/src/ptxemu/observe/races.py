@@ -307,16 +307,15 @@ class AsyncRaces:
 
     def landed(self, thread: int, address: Array, site: int, key: Key) -> None:
         """What `put` announced is written; the mbarrier of this key is told of it."""
-        accesses = self._accesses(thread, address)
-        self.races.end_write(accesses, site)
-        self.races.write(Accesses(np.full_like(accesses.threads, self.clocks.agent(key)), accesses.units), site)
-        self._issuers[self.clocks.agent(key)] = thread
-        self.clocks.act(key)
+        self._written(self._accesses(thread, address), site, key)
 
     def stored(self, address: Array, width: int, mask: BoolArray, site: int, key: Key) -> None:
         """What lanes stored asynchronously is written; the mbarrier of this key is told of it."""
-        accesses = self.races.accesses(address, width, mask)
         self.clocks.tick()
+        self._written(self.races.accesses(address, width, mask), site, key)
+
+    def _written(self, accesses: Accesses, site: int, key: Key) -> None:
+        """The agent of this key has written what the accesses' threads issued."""
         self.races.end_write(accesses, site)
         self.races.write(Accesses(np.full_like(accesses.threads, self.clocks.agent(key)), accesses.units), site)
         self._issuers[self.clocks.agent(key)] = int(accesses.threads[0])
