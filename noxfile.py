@@ -339,7 +339,7 @@ def lint(session: nox.Session) -> None:
     refuse_others(session, "--fix")
     install(session, "lint", torch=False)
     fix = "--fix" in session.posargs
-    folders = [Path(name) for name in ("kernels", "tests/broken", "tests/nvcc", "emulator/tests")]
+    folders = [Path(name) for name in ("kernels", "tests/broken", "tests/nvcc", "emulator/src", "emulator/tests")]
     sources = sorted(str(path) for folder in folders for path in folder.rglob("*") if path.suffix in CXX_SUFFIXES)
     session.run("ruff", "check", *(["--fix"] if fix else []), ".")
     session.run("ruff", "format", *([] if fix else ["--check"]), ".")

@@ -448,7 +448,7 @@ def test_a_warning_is_shown_and_options_come_from_nvccs_variable(
     assert "unused" in err
     monkeypatch.setenv("NVCC_APPEND_FLAGS", "--dryrun")
     assert main(["k.cu", "--block", "32"]) == 2
-    assert "error: k.cu: nvcc made no PTX of it; see $NVCC_APPEND_FLAGS" in capsys.readouterr().err
+    assert "error: k.cu: nvcc made nothing of it; see $NVCC_APPEND_FLAGS" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("cuda")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+import json
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
@@ -103,6 +105,8 @@ def test_a_map_is_read_back_from_its_bytes(given_map: TensorMap, address: int) -
 HEAD = text_of("programs", "copy_head") + "@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], 2048;\n"
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 TAIL = text_of("tensor_maps", "map_wait")
+WAIT = "waits: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;\n@!ok bra waits;\n"
+H200 = Path(__file__).parent / "data" / "host_programs_h200.json"
 
 
 def launch(text: str, *arguments: Any) -> None:
@@ -170,6 +174,23 @@ def test_a_map_may_be_a_member_of_a_structure_or_lie_in_global_memory() -> None:
     ptxemu.load(text).kernel().launch(1, 64, ((np.int32(5), TensorMap(tensor(), **GOOD)), tensor()))
     text = text_of("tensor_maps", "map_words")
     launch(f"{text}@one {LOAD} [at], [out, {{0, 0}}], [mb];", TensorMap(tensor(), **GOOD), np.zeros(256, np.uint8))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f32.ftz", "tf32", "tf32.ftz"])
+def test_a_copy_through_a_map_of_tf32_rounds_as_an_h200_does(dtype: str) -> None:
+    words = {int(old, 16): int(new, 16) for old, new in json.loads(H200.read_text(encoding="utf-8"))["tf32"].items()}
+    memory = np.zeros((64, 64), np.uint32)
+    memory[0, : len(words)] = list(words)
+    given = TensorMap(memory, dtype, (len(words), 1), (256,), (32, 16), fill="nan")
+    show = "ld.shared.u32 turn, [at+{0}];\n@one st.global.u32 [out+{0}], turn;\n"
+    text = "".join(show.format(4 * one) for one in range(32))
+    found = []
+    for first in (0, 32):
+        out = np.zeros(32, np.uint32)
+        launch(f"@one {LOAD} [at], [map, {{{first}, 0}}], [mb];\n{WAIT}{text}", given, out)
+        found += out.tolist()
+    wanted = list(words.values() if dtype.startswith("tf32") else words) + [0x7FF77FF7] * (64 - len(words))
+    assert found == wanted
 
 
 TWO = text_of("tensor_maps", "map_two")

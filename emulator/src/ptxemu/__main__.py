@@ -24,10 +24,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # what the terminal cannot show
         try:
-            from ptxemu.command import run
+            words = sys.argv[1:] if argv is None else list(argv)
+            if words[:1] == ["run"]:
+                from ptxemu.host import program
 
-            text, code = run(argv)
-            print(text)
+                code = program.run(words[1:])
+            else:
+                from ptxemu.command import run
+
+                text, code = run(words)
+                print(text)
         except PtxemuError as error:
             code = error.exit_code
             print(f"error: {error}", file=sys.stderr)

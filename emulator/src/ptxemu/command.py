@@ -197,7 +197,7 @@ def _launched(options: argparse.Namespace) -> Run:
             raise PtxemuError(f"bad --{name}", expected="a whole number, 0 or more", found=repr(text))
     grid, block = _sizes(options.grid, "--grid", GRID_LIMITS), _sizes(options.block, "--block", BLOCK_LIMITS)
     cluster = _sizes(options.cluster, "--cluster", (MAX_CLUSTER,) * 3) if options.cluster else None
-    schedule = _schedule(options.schedule)
+    schedule = schedule_of(options.schedule)
     shared = (
         parse_bytes(options.shared, "an amount of shared memory", "--shared 48KiB")
         if options.shared not in ("", "0")
@@ -280,7 +280,7 @@ def _sizes(text: str, option: str, limits: tuple[int, int, int]) -> tuple[int, .
     return sizes
 
 
-def _schedule(text: str) -> str | int:
+def schedule_of(text: str) -> str | int:
     """The order of warps: a word, or a seed as a number."""
     if text in ("", "together", "reverse"):
         return text or "together"

@@ -6,6 +6,7 @@ if that is set, else g++, c++ or clang++. Extra options go into nvcc's own ``NVC
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import importlib.util
 import os
 from pathlib import Path
@@ -19,6 +20,7 @@ from ptxemu.errors import PtxemuError, printable
 HOST_COMPILERS = ("g++", "c++", "clang++")
 SHELL = frozenset('$`"')  # nvcc writes paths in double quotes into lines that a shell runs
 FLAGS = ("-ptx", "-std=c++17", "-lineinfo")  # the line table: reports name CUDA lines
+PROGRAM_FLAGS = ("-std=c++17", "-lineinfo", "-no-compress")
 
 
 def compile_file(source: Path, arch: str) -> str:
@@ -29,32 +31,51 @@ def compile_file(source: Path, arch: str) -> str:
     Raises:
         PtxemuError: there is no nvcc or no host compiler here, nvcc refuses the file, or a path is not safe with nvcc.
     """
-    command = [*_nvcc(source), *FLAGS, f"-arch=compute_{arch.removeprefix('sm_')}"]
+    options = [*FLAGS, f"-arch=compute_{arch.removeprefix('sm_')}"]
     with tempfile.TemporaryDirectory(prefix="ptxemu-") as folder:
-        made = Path(folder) / "kernel.ptx"
-        command += [str(source.resolve()), "-o", str(made)]
-        if unsafe := next((word for word in command if set(word) & SHELL), None):
-            what = "nvcc would run a part of this path as a shell command"
-            raise PtxemuError(what, where=source, expected="a path without $, ` and double quotes", found=unsafe)
-        waiting = sys.stderr is not None and sys.stderr.isatty()
-        if waiting:
-            print(f"compiling {printable(source.name)} with nvcc", end="", file=sys.stderr, flush=True)
-        try:
-            environment = os.environ | {"TMPDIR": folder}  # the user's may be none: nvcc would fail, Python goes on
-            done = subprocess.run(
-                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-            )
-        finally:
-            if waiting:
-                print("\r\033[K", end="", file=sys.stderr, flush=True)
-        for line in done.stdout.decode(errors="replace").splitlines():
-            print(printable(line.expandtabs()), file=sys.stderr)
-        if done.returncode:
-            what = f"nvcc could not compile it for {arch} (exit code {done.returncode})"
-            raise PtxemuError(what, where=source, hint=f"this nvcc is {command[0]}")
-        if not made.is_file():
-            raise PtxemuError("nvcc made no PTX of it", where=source, hint="see $NVCC_APPEND_FLAGS and its like")
+        made = _compiled(source, arch, options, Path(folder) / "kernel.ptx")
         return made.read_text(encoding="utf-8")
+
+
+def compile_program(source: Path, arch: str, folder: Path, libraries: Path) -> Path:
+    """The program of a CUDA C++ file with a main function, in a folder; its kernels are PTX for `arch` alone.
+
+    `libraries` has the libraries ``libcudart.so`` and ``libcuda.so`` that it is linked with.
+
+    Raises:
+        PtxemuError: as of `compile_file`.
+    """
+    number = arch.removeprefix("sm_")
+    code = ("-gencode", f"arch=compute_{number},code=compute_{number}")
+    options = [*PROGRAM_FLAGS, *code, "-cudart", "shared", "-cudadevrt", "none", f"-L{libraries}", "-lcuda"]
+    return _compiled(source, arch, options, folder / source.stem)
+
+
+def _compiled(source: Path, arch: str, options: Sequence[str], made: Path) -> Path:
+    """Calls nvcc, whose own temporary files lie beside what it makes."""
+    command = [*_nvcc(source), *options, str(source.resolve()), "-o", str(made)]
+    if unsafe := next((word for word in command if set(word) & SHELL), None):
+        what = "nvcc would run a part of this path as a shell command"
+        raise PtxemuError(what, where=source, expected="a path without $, ` and double quotes", found=unsafe)
+    waiting = sys.stderr is not None and sys.stderr.isatty()
+    if waiting:
+        print(f"compiling {printable(source.name)} with nvcc", end="", file=sys.stderr, flush=True)
+    try:
+        environment = os.environ | {
+            "TMPDIR": str(made.parent)
+        }  # the user's may be none: nvcc would fail, Python goes on
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    finally:
+        if waiting:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+    for line in done.stdout.decode(errors="replace").splitlines():
+        print(printable(line.expandtabs()), file=sys.stderr)
+    if done.returncode:
+        what = f"nvcc could not compile it for {arch} (exit code {done.returncode})"
+        raise PtxemuError(what, where=source, hint=f"this nvcc is {command[0]}")
+    if not made.is_file():
+        raise PtxemuError("nvcc made nothing of it", where=source, hint="see $NVCC_APPEND_FLAGS and its like")
+    return made
 
 
 def toolkit() -> Path | None:

@@ -14,11 +14,12 @@ Source: PTX ISA 9.0, 5.5 (tensors), 9.7.9.25.5 (cp.async.bulk.tensor, cp.reduce.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 from ptxemu.errors import EmulationError
+from ptxemu.isa.convert import to_tf32_rounded
 from ptxemu.isa.copies import HINT, TX, reduction
 from ptxemu.isa.loads import read, write
 from ptxemu.machine.bulk_copies import Boxes, Issue, boxes, into_shared, out_of_shared, swizzled
@@ -34,7 +35,11 @@ BOX_ALIGNMENT = 128  # bytes, of a box in shared memory
 DIMENSIONS = "{1d,2d,3d,4d,5d}"
 # What elements outside of a tensor of floating-point numbers become on request: no document says which NaN; an H200
 # fills every two bytes with the same.
-NAN_BITS = {"f16": 0x7FF7, "bf16": 0x7FF7, "f32": 0x7FF77FF7, "f64": 0x7FF77FF77FF77FF7}
+NAN_BITS = {
+    **dict.fromkeys(("f16", "bf16"), 0x7FF7),
+    **dict.fromkeys(("f32", "f32.ftz", "tf32", "tf32.ftz"), 0x7FF77FF7),
+    "f64": 0x7FF77FF77FF77FF7,
+}
 
 _TAG_SHIFT = SHARED_WINDOW.bit_length() - 1  # of a generic address: which window it lies in
 _PARAMETERS = (SHARED_WINDOW | LOCAL_WINDOW) >> _TAG_SHIFT
@@ -122,12 +127,16 @@ def _places(issue: Issue, operand: int, tensor: Decoded, box: Boxes) -> tuple[Pl
     "copies a box of a tensor into shared memory",
 )
 def load_box(step: FullStep) -> None:
-    """``cp.async.bulk.tensor.2d [shared], [map, {x, y}], [mbarrier]{, mask}{, policy}``."""
+    """``cp.async.bulk.tensor.2d [shared], [map, {x, y}], [mbarrier]{, mask}{, policy}``.
+
+    Of a map of tf32 an H200 rounds each f32 to the nearest, ties to even; ``.ftz`` flushes nothing in a copy.
+    """
     for issue, tensor in _tensors(step, 1):
         box = _boxes(issue, 1, tensor)
         block, offset, places = _places(issue, 0, tensor, box)
         nbytes = np.full(len(block), tensor.map.box_bytes, dtype=np.int64)
-        source = Global(box.unit, box.addresses, box.inside)
+        rounds = partial(to_tf32_rounded, mode="rn") if tensor.map.dtype.startswith("tf32") else None
+        source = Global(box.unit, box.addresses, box.inside, rounds)
         fill: Array | None = None
         if tensor.map.fill == "nan":
             one = NAN_BITS[tensor.map.dtype].to_bytes(tensor.map.itemsize, "little")
@@ -154,7 +163,7 @@ def store_box(step: FullStep) -> None:
         block, _, places = _places(issue, 1, tensor, box)
         reduce = None
         if opcode.startswith("cp.reduce"):
-            reduce = reduction(issue.step, opcode.split("shared::cta.")[1].partition(".")[0], tensor.map.dtype)
+            reduce = reduction(issue.step, opcode.split("shared::cta.")[1].partition(".")[0], tensor.map.element)
         target = Global(box.unit, box.addresses, box.inside)
         out_of_shared(issue, Shared(block, places), target, reduce, box=True)
 

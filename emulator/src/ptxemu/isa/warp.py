@@ -172,16 +172,18 @@ def shfl(step: FullStep) -> None:
     step.write_pair(0, moved, valid)
 
 
+@machine("vote.{all,any,uni}.sync.pred", "as vote.sync, in CUB's spelling")
 @machine("vote.sync.{all,any,uni}.pred", "whether the predicate holds for all / any lanes, or is the same for all")
 def vote(step: FullStep) -> None:
     """``vote.sync.mode.pred p, a, membermask`` (PTX ISA 9.0, 9.7.13.9)."""
     together = meet(step, 2)
     true = bits(step.source(1, "pred")) & together
-    mode = step.instruction.opcode.split(".")[2]
+    mode = step.instruction.opcode.removesuffix(".pred").replace(".sync", "").removeprefix("vote.")
     some, every = true != 0, true == together
     step.write(0, {"all": every, "any": some, "uni": every | ~some}[mode])
 
 
+@machine("vote.ballot.sync.b32", "as vote.sync.ballot.b32, in CUB's spelling")
 @machine("vote.sync.ballot.b32", "the set of lanes whose predicate holds")
 def ballot(step: FullStep) -> None:
     """``vote.sync.ballot.b32 d, a, membermask``: lanes outside the membermask count as false."""

@@ -254,6 +254,8 @@ class BulkCopy(Transfer):
             self._wild(int(which[row]), at, chosen.unit)
 
         words = gather(self.copies.memory, chosen.addresses, chosen.unit, chosen.inside, fail)
+        if chosen.convert is not None:
+            words = chosen.convert(np.ascontiguousarray(words).view(np.float32)).view(words.dtype)
         if chosen.inside is not None:
             words = np.where(chosen.inside, words, words.dtype.type(0) if self.fill is None else self.fill)
         return np.ascontiguousarray(words).view(WORDS[PIECE])

@@ -232,7 +232,8 @@ class GlobalMemory:
     def element(self, address: int) -> str:
         """What lies at an address inside a buffer: ``element 15 of `out: float32 (64,)```."""
         buffer = self._buffers[bisect_right(self._bases, address) - 1]
-        return f"element {(address - buffer.base) // buffer.itemsize} of `{buffer.name}`"
+        unit = "byte" if buffer.itemsize == 1 else "element"
+        return f"{unit} {(address - buffer.base) // buffer.itemsize} of `{buffer.name}`"
 
 
 def _outside(buffer: Buffer, address: int, width: int) -> int:

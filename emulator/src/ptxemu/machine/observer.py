@@ -141,11 +141,15 @@ class Shared:
 
 @dataclass(frozen=True, eq=False)
 class Global:
-    """Units of global memory: `addresses` (n, units) of `unit` bytes; `inside` which of them exist (None: all)."""
+    """Units of global memory: `addresses` (n, units) of `unit` bytes; `inside` which of them exist (None: all).
+
+    A copy that reads them changes their elements by `convert`: f32 to tf32.
+    """
 
     unit: int
     addresses: Places
     inside: BoolArray | None = None
+    convert: Callable[[Array], Array] | None = None
 
 
 @dataclass(frozen=True, eq=False)

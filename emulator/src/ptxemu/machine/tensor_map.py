@@ -57,7 +57,10 @@ MAX_ELEMENT_STRIDE = 8
 MAX_STRIDE = 1 << 40  # bytes
 
 # The order of each tuple is that of the driver's enumeration: CUtensorMapDataType, ...Swizzle, ...L2promotion, ...Fill.
-DATA_TYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16")
+DATA_TYPES = (
+    *("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16"),
+    *("f32.ftz", "tf32", "tf32.ftz"),  # whose elements are f32
+)
 SWIZZLES = ("none", "32B", "64B", "128B")
 PROMOTIONS = ("none", "64B", "128B", "256B")
 FILLS = ("zeros", "nan")
@@ -144,7 +147,12 @@ class TensorMap:
     @property
     def itemsize(self) -> int:
         """Bytes of an element."""
-        return DTYPES[self.dtype].itemsize
+        return DTYPES[self.element].itemsize
+
+    @property
+    def element(self) -> str:
+        """The PTX type of an element in memory: f32 of a map of tf32."""
+        return "f32" if "f32" in self.dtype else self.dtype
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -216,7 +224,9 @@ FIELDS = {
     "box_dim": (80, 2, MAX_RANK),
     "element_stride": (90, 1, MAX_RANK),
 }
-ELEMENT_TYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16")  # PTX's own order
+ELEMENT_TYPES = (  # PTX's own order
+    *("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz"),
+)
 _CODED = {"swizzle_mode": SWIZZLES, "interleave_layout": INTERLEAVES, "fill_mode": FILLS}
 
 

@@ -85,6 +85,24 @@ class Hazard:
             f"thread {self.first_thread}{elsewhere} in {self.first.place}; {times}"
         )
 
+    def fields(self) -> dict[str, object]:
+        """The same facts for scripts."""
+        sides = (
+            ("second", self.second, self.block, self.second_thread),
+            ("first", self.first, self.first_block, self.first_thread),
+        )
+        return {
+            "kind": self.kind, "meaning": KINDS[self.kind], "space": self.space, "address": self.address,
+            "place": self.place, "count": self.count, "ptx": self.path,
+            **{
+                name: {
+                    "line": instruction.line, "instruction": str(instruction), "block": block, "thread": thread,
+                    "source": instruction.source.chain if instruction.source else None,
+                }
+                for name, instruction, block, thread in sides
+            },
+        }  # fmt: skip
+
 
 STRONG = frozenset({"volatile", "relaxed", "acquire", "release"})
 

@@ -25,6 +25,7 @@ from ptxemu.table import machine as row
 from ptxemu.values import Array, BoolArray
 
 FIRST_LOOK = 10_000  # instructions after which endless loops are looked for; then after twice as many, and so on
+NEXT_LOOK = 1_000  # instructions until the next look, once threads have been found spinning
 ROUND = 64  # basic blocks that may run before such a loop is where it was
 # Beginnings of opcodes that change nothing but registers; what an atomic changes in memory is counted.
 HARMLESS = (*("bra", "ld", "mov", "atom", "vote", "match", "redux", "shfl", "activemask", "bar.warp"),
@@ -155,6 +156,10 @@ class Engine:
         self._next_look = min(FIRST_LOOK, max_instructions)  # instructions
         self._seen: tuple[list[object], list[Array | None]] | None = None  # what `_look` saw first, and what is left
         self._rounds = 0
+        self._spinning: list[tuple[Step, int, BoolArray | None]] = []  # lanes that come back to the values they had
+        self._spun_at = (0, 0)  # `_changes` when the last of them were set aside
+        self._stores = 0  # basic blocks that ran and may change memory
+        self._stored: dict[int, bool] = {}  # by basic block
         self.progress = progress
         self.barriers = Barriers(machine, machine.observers)
         self.waits = Waits(machine, flow.unheard)
@@ -200,8 +205,12 @@ class Engine:
 
         Fails: a deadlock.
         """
+        if self._spinning and self._changes != self._spun_at:
+            self._look_again()
+            return True
         while self.machine.deferred.advance():
-            if self._wake():
+            if self._wake() or self._spinning:
+                self._look_again()
                 return True
         timed_out = self.waits.timed_out()
         for waiting in timed_out:
@@ -216,9 +225,24 @@ class Engine:
                 raise
             self._wake()
             return True  # even if those have exited: others wait
+        if not timed_out and self._spinning:
+            what = "endless loop: all values are as they were a round before, and nobody else can store anything"
+            hint = "who stores what this loop reads, and what does it wait for?"
+            self._spinning[0][0].fail("endless-loop", what, hint=hint)
         if not timed_out:
             refuse(self.waits, self.barriers)
         return bool(timed_out or self.pending)
+
+    @property
+    def _changes(self) -> tuple[int, int]:
+        """How often memory may have changed."""
+        return self._stores, self.machine.swaps
+
+    def _look_again(self) -> None:
+        """Spinning lanes go on: what they read may have changed."""
+        spinning, self._spinning = self._spinning, []
+        for _, index, lanes in spinning:
+            self._arrive(index, lanes)
 
     def _wake(self) -> bool:
         """Lanes whose wait is over look again; whether there are any."""
@@ -263,8 +287,12 @@ class Engine:
         machine.issued += len(block.instructions)
         if self.progress is not None:
             self.progress(len(block.instructions) * machine.shape[0] * machine.shape[1])
-        if machine.issued > self._next_look:
-            self._look(block, mask)
+        changes = self._stored.get(block.index)
+        if changes is None:
+            changes = self._stored[block.index] = not all(map(_harmless, block.instructions))
+        self._stores += changes
+        if machine.issued > self._next_look and self._look(block, mask):
+            return
         if self.undefined is None or not self.undefined.tracking:
             self._leave(block, mask)
             return
@@ -272,13 +300,15 @@ class Engine:
         self._leave(block, mask)
         self.undefined.settle()
 
-    def _look(self, block: Block, mask: BoolArray | None) -> None:
+    def _look(self, block: Block, mask: BoolArray | None) -> bool:
         """Compares with what was there some basic blocks ago: from the same state on, the same happens again.
 
-        Fails: (endless-loop) nothing is different; (budget) more instructions than allowed.
+        Then the lanes are set aside, and others run until something has changed; whether they were.
+
+        Fails: (budget) more instructions than allowed.
         """
         if not block.instructions:  # a latch
-            return
+            return False
         machine, step = self.machine, Step(self.machine, block.instructions[-1])
         step.mask = mask
         if machine.issued > self.max_instructions:
@@ -296,12 +326,16 @@ class Engine:
         elif self._seen is None:
             self._seen, self._next_look, self._rounds = (numbers, values), 0, ROUND  # look at each block from now on
         elif numbers == self._seen[0] and all(map(_same_bits, values, self._seen[1])):
-            what = "endless loop: all values are as they were a round before, and nobody has stored anything since"
-            hint = "no thread may spin until another one stores: here, unlike on a GPU, the other one may never run"
-            step.fail("endless-loop", what, hint=hint)
+            others, self.pending = self.pending, {}
+            self._leave(block, mask)
+            self._spinning += [(step, index, lanes) for index, lanes in self.pending.items()]
+            self._spun_at, self.pending = self._changes, others
+            self._seen, self._next_look = None, min(self.max_instructions, machine.issued + NEXT_LOOK)
+            return True
         self._rounds -= 1
         if self._rounds < 0:
             self._seen, self._next_look = None, min(self.max_instructions, 2 * machine.issued)
+        return False
 
     def _run(self, operations: list[Operation], mask: BoolArray | None) -> None:
         """Runs a block's instructions; those after the first undefined value, if there is one, with its marks."""

@@ -9,7 +9,7 @@ kernel.launch((4,), (256,), (x, y, out, np.int32(1000)), observers=(counters,))
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 import re
@@ -181,22 +181,69 @@ class Kernel:
 
         arrays = Pointers(allocate, path)
         data = pack(self.function, values, arrays.address_of, path)
-        symbols = {**layout.symbols, **_allocate_globals(self.module, memory), **offsets(self.function)[0]}
-        ids = layout.block_ids()[: count * layout.cluster_size]
-        size = layout.slice_size(budget, self.flow.peak)
-        parts = [ids[first : first + size] for first in range(0, len(ids), size)]
-        issued = 0
-        for part in parts:
-            machine = layout.machine(part, data, symbols, memory, watching, exited_arrive=exited_arrive)
-            for observer in watching:
-                observer.start(machine)
-            tracks = undefined == "track"
-            Engine(machine, self.flow, most, progress, track_undefined=tracks, schedule=schedule).run()
-            for observer in watching:
-                observer.finish(machine)
-            issued += machine.issued
+        globals_ = allocate_globals(self.module, memory.allocate)
+        result = self.execute(
+            layout, data, memory, globals_, watching, budget, most, progress,
+            exited_arrive=exited_arrive, track_undefined=undefined == "track", schedule=schedule, first=count,
+        )  # fmt: skip
         for address, owner in arrays.changed():
             memory.read_back(address, owner)
+        return replace(result, seconds=time.perf_counter() - start)
+
+    def execute(
+        self,
+        layout: Layout,
+        data: bytes,
+        memory: GlobalMemory,
+        globals_: Mapping[str, int],
+        observers: tuple[Observer, ...] = (),
+        memory_budget: int = MEMORY_BUDGET,
+        max_instructions: int = MAX_INSTRUCTIONS,
+        progress: Progress | None = None,
+        *,
+        exited_arrive: bool = False,
+        track_undefined: bool = True,
+        schedule: str | int = "together",
+        first: int = sys.maxsize,
+    ) -> Result:
+        """Runs the kernel where its data lie already; the arguments are those of `launch`, or made of them.
+
+        Args:
+            layout: of this kernel and launch.
+            data: the bytes of the parameters, as `offsets` places them.
+            memory: what the kernel reads and writes.
+            globals_: addresses of the module's variables and functions, as `allocate_globals` makes them.
+            observers: they see everything.
+            memory_budget: bytes of registers and shared memory at a time.
+            max_instructions: that a slice may issue.
+            progress: told the number of warp instructions after each basic block.
+            exited_arrive: whether threads that have exited count as arrived.
+            track_undefined: whether undefined values of ``shfl`` are followed; else one is an error at once.
+            schedule: the order of warps.
+            first: how many clusters (without them blocks) of the grid run.
+
+        Returns:
+            How many blocks, slices and instructions ran, and for how long.
+
+        Raises:
+            EmulationError: the program does something that it may not.
+        """
+        start = time.perf_counter()
+        symbols = {**layout.symbols, **globals_, **offsets(self.function)[0]}
+        ids = layout.block_ids()[: first * layout.cluster_size]
+        size = layout.slice_size(memory_budget, self.flow.peak)
+        parts = [ids[at : at + size] for at in range(0, len(ids), size)]
+        issued = 0
+        for part in parts:
+            machine = layout.machine(part, data, symbols, memory, observers, exited_arrive=exited_arrive)
+            for observer in observers:
+                observer.start(machine)
+            Engine(
+                machine, self.flow, max_instructions, progress, track_undefined=track_undefined, schedule=schedule
+            ).run()
+            for observer in observers:
+                observer.finish(machine)
+            issued += machine.issued
         return Result(len(ids), len(parts), issued, time.perf_counter() - start)
 
 
@@ -300,10 +347,10 @@ def _signature(name: str, parameters: Sequence[Parameter]) -> str:
     return f"{name}({', '.join(map(str, parameters))})"
 
 
-def _allocate_globals(module: Module, memory: GlobalMemory) -> dict[str, int]:
+def allocate_globals(module: Module, allocate: Callable[[Array, str], int]) -> dict[str, int]:
     """Addresses of the module's functions, and of its ``.global`` and ``.const`` variables with their initialisers.
 
-    Every launch starts from the initialisers: nothing is carried from one launch to the next.
+    `allocate` puts contents into memory under a name, and returns their address.
     """
     found = addresses(module)
     for variable in module.variables:
@@ -313,7 +360,7 @@ def _allocate_globals(module: Module, memory: GlobalMemory) -> dict[str, int]:
         contents = np.zeros(max(variable.count * variable.vector, len(variable.initial), 1), dtype=dtype)
         for index, item in enumerate(variable.initial):
             contents[index] = _initial(item, variable, found, module.path)
-        found[variable.name] = memory.allocate(contents, variable.name)
+        found[variable.name] = allocate(contents, variable.name)
     return found
 
 

@@ -267,6 +267,7 @@ _VARIABLE = re.compile(
     (?P<attributes>(?:\s*\.\w+(?:\s+\d+)?(?![\w$]))*)\s*(?P<rest>.*)""",
     re.VERBOSE | re.DOTALL,
 )
+_MANAGED = re.compile(r"\.attribute\s*\(\s*\.managed\s*\)")  # the host may use it: no meaning here
 _ATTRIBUTE = re.compile(r"\.(\w+)(?:\s+(\d+))?")
 _DECLARATOR = re.compile(
     rf"(?P<name>{IDENTIFIER})\s*(?P<dimensions>(?:\[[^\]]*\]\s*)*)(?:=\s*(?P<initial>.+))?", re.DOTALL
@@ -306,7 +307,7 @@ def variables(text: str, at: Place, flat: Container[str] = ()) -> Iterator[Varia
         at: where it begins.
         flat: names that ``generic(name)`` leaves alone: variables in .global, whose generic addresses are the same.
     """
-    match = _VARIABLE.fullmatch(text.strip())
+    match = _VARIABLE.fullmatch(_MANAGED.sub("", text.strip()))
     if match is None:
         what = "directive that the emulator does not know"
         supported = ".entry, .func, .reg and variables in " + ", ".join(f".{space}" for space in SPACES)

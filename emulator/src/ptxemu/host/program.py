@@ -1,0 +1,282 @@
+"""``ptxemu run``: an ordinary CUDA program on a machine without a GPU.
+
+    ptxemu run ./my_test --gtest_filter='Scan*'
+    ptxemu run saxpy.cu
+
+The program runs as it is, with a stand-in for the CUDA runtime and driver (stand_in.cpp). Its kernels run here, from
+the PTX inside it, so that its own checks see the results; races, missing waits and bad accesses are reported on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+import hashlib
+import json
+import os
+from pathlib import Path
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from ptxemu.command import CUDA, Parser, Progress, schedule_of
+from ptxemu.errors import PtxemuError, printable
+from ptxemu.host.device import Device, Launch, Options, Refused
+from ptxemu.host.gpus import GPUS
+from ptxemu.host.server import Server
+from ptxemu.machine.observer import Observer
+from ptxemu.nvcc import compile_program, host_compiler
+from ptxemu.run.launch import MAX_INSTRUCTIONS
+from ptxemu.text import output_file, parse_bytes, write_whole
+
+HERE = Path(__file__).parent
+NAMES = ("libcudart.so.13", "libcuda.so.1")  # as programs load it
+LINKS = (NAMES[1], "libcudart.so", "libcuda.so")  # the last two are for the linker
+EXPORTS = (  # symbols with the versions that programs ask for
+    "libcudart.so.13 { global: cuda[A-Z]*; __cuda*; };\nlibcuda.so.1 { global: cu[A-Z]*; local: *; };\n"
+)
+FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden")
+SCHEMA_VERSION = 1
+SHOWN = 20  # hazards of one launch on the screen
+LONG = 10.0  # seconds of a launch from which a log, too, says how it goes
+
+
+def parser() -> Parser:
+    """The options."""
+    made = Parser(
+        prog="ptxemu run",
+        usage="ptxemu run [options] PROGRAM [arguments of the program]",
+        description="Runs a CUDA program without a GPU: its kernels run on this CPU, from the PTX inside it. "
+        "Races, missing waits and bad accesses are reported.",
+        epilog="example: ptxemu run ./my_test, or: ptxemu run saxpy.cu. The program has to use the shared runtime "
+        "(nvcc -cudart shared). Exit code: 1 a hazard, or something that a kernel may not do; 2 it could not run; else "
+        "that of the program.",
+        allow_abbrev=False,
+    )
+    made.add_argument("--gpu", choices=sorted(GPUS), default="h100", help="what the program finds (default: h100)")
+    made.add_argument("--no-hazards", action="store_true", help="only run the kernels: faster")
+    order = "order in which ready warps run: together (default), reverse, or a seed"
+    made.add_argument("--schedule", default="", help=order)
+    exited = "exited threads count as arrived at a block's barrier"
+    made.add_argument("--exited-arrive", action="store_true", help=exited)
+    made.add_argument("--memory-budget", default="1GiB", help="registers and shared memory at a time (default: 1GiB)")
+    most = "instructions of a launch, all threads together counting once, before it is stopped"
+    made.add_argument("--max-instructions", default=str(MAX_INSTRUCTIONS), help=f"{most} (default: {MAX_INSTRUCTIONS})")
+    made.add_argument("--json", default="", metavar="FILE.json", help="write every launch and hazard to a file")
+    made.add_argument("--arch", default="", help="of a .cu file: what it is compiled for (default: that of --gpu)")
+    made.add_argument("program", metavar="PROGRAM", help="an executable, or a CUDA file with a main function")
+    made.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
+    return made
+
+
+@dataclass
+class Report:
+    """What all launches showed, told on stderr as it happens."""
+
+    launches: list[Launch] = field(default_factory=list)
+    refused: list[PtxemuError] = field(default_factory=list)  # what a GPU would have done
+    seen: set[str] = field(default_factory=set)  # hazards without address and count, which other launches had
+
+    def launched(self, launch: Launch) -> None:
+        """A launch has ended: its hazards that are new, and its error."""
+        self.launches.append(launch)
+        new = []
+        for hazard in launch.hazards:
+            key = f"{hazard.kind} {hazard.path} {hazard.first.line} {hazard.second.line}"
+            if key not in self.seen:
+                self.seen.add(key)
+                new.append(hazard)
+        if new or launch.error:
+            say(f"{launch.kernel}, launch {len(self.launches)}, grid {launch.grid}, block {launch.block}:")
+        for hazard in new[:SHOWN]:
+            say(f"  {hazard.render()}")
+        if len(new) > SHOWN:
+            say(f"  {len(new) - SHOWN} more")
+        if launch.error:
+            say(f"  {launch.error}")
+
+    def complained(self, error: PtxemuError) -> None:
+        """A call could not be done: by a GPU neither, or only here, which the exit code tells."""
+        if not isinstance(error, Refused) or error.here:
+            self.refused.append(error)
+        say(str(error))
+
+    @property
+    def found(self) -> int:
+        """Hazards that differ, and launches that ended early."""
+        return len(self.seen) + sum(launch.error is not None for launch in self.launches)
+
+    def summary(self) -> str:
+        """One line."""
+        kernels = len({launch.kernel for launch in self.launches})
+        lanes = sum(launch.lane_instructions for launch in self.launches)
+        seconds = sum(launch.seconds for launch in self.launches)
+        times = f"{_counted(len(self.launches), 'launch')} of {_counted(kernels, 'kernel')}"
+        verdict = f"HAZARDS: {self.found}" if self.found else "no hazards"
+        return f"{times}, {lanes:,} lane-instructions in {seconds:.1f} s: {verdict}"
+
+    def as_json(self, code: int) -> str:
+        """The same facts for scripts."""
+        launches = [
+            {
+                "kernel": one.kernel, "grid": one.grid, "block": one.block, "cluster": one.cluster,
+                "shared_bytes": one.shared_bytes, "lane_instructions": one.lane_instructions,
+                "seconds": round(one.seconds, 6), "error": None if one.error is None else str(one.error),
+                "hazards": [hazard.fields() for hazard in one.hazards],
+            }
+            for one in self.launches
+        ]  # fmt: skip
+        facts = {"schema_version": SCHEMA_VERSION, "exit_code": code, "launches": launches}
+        return json.dumps(facts | {"refused": [str(error) for error in self.refused]}, indent=2) + "\n"
+
+
+def _counted(number: int, noun: str) -> str:
+    plural = noun + ("es" if noun.endswith("ch") else "s")
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def say(line: str) -> None:
+    """One line on stderr, which the program may use, too."""
+    print(f"ptxemu: {printable(line)}", file=sys.stderr, flush=True)
+
+
+class Patience(Progress):
+    """Progress on a terminal; in a log, a line about a launch that takes long, and then now and again."""
+
+    def __init__(self, name: str, blocks: int) -> None:
+        super().__init__(name, blocks)
+        self.next_line = self.start_time + LONG
+
+    def __call__(self, instructions: int) -> None:
+        """Warp instructions have been executed."""
+        super().__call__(instructions)
+        now = time.monotonic()
+        if not self.shown and now > self.next_line:
+            self.next_line = now + 3 * LONG
+            passed = f"{self.executed / 1e6:.1f} million warp instructions in {now - self.start_time:.0f} s"
+            say(f"{self.name}: {self.done} of {self.blocks} blocks done, {passed}")
+
+
+def stand_in() -> Path:
+    """The folder of the stand-in's libraries, compiled at the first use (3 s) and kept in the user's cache.
+
+    Raises:
+        PtxemuError: there is no C++ compiler, or it fails.
+    """
+    source = HERE / "stand_in.cpp"
+    digest = hashlib.sha256(source.read_bytes() + EXPORTS.encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "ptxemu" / digest
+    if (folder / NAMES[1]).exists():
+        return folder
+    compiler = host_compiler()
+    if compiler is None:
+        hint = "install one, for example: apt install g++"
+        what = "`ptxemu run` needs a C++ compiler at its first use"
+        raise PtxemuError(what, expected="g++ on PATH, or $CXX", hint=hint)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        made = Path(scratch) / "made"
+        made.mkdir()
+        exports = Path(scratch) / "exports.map"
+        exports.write_text(EXPORTS)
+        link = (f"-Wl,-soname,{NAMES[0]}", f"-Wl,--version-script={exports}", "-ldl", "-lpthread")
+        command = [compiler, *FLAGS, str(source), "-o", str(made / NAMES[0]), *link]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            for line in done.stderr.splitlines():
+                say(line)
+            raise PtxemuError("the stand-in for the CUDA runtime could not be compiled", where=compiler)
+        for name in LINKS:
+            (made / name).symlink_to(NAMES[0])
+        try:
+            made.rename(folder)
+        except OSError:
+            if not (folder / NAMES[1]).exists():  # no other process has made it meanwhile
+                raise
+    return folder
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the program that the command line names; the exit code.
+
+    Raises:
+        PtxemuError: a bad option, or a program that cannot be started.
+        SystemExit: after ``--help``.
+    """
+    words = list(argv)
+    if "--" in words:  # before the program's name it changes nothing
+        words.remove("--")
+    given = parser().parse_args(words)
+    most = given.max_instructions
+    if not (most.isascii() and most.isdigit() and len(most) < 20):
+        raise PtxemuError("bad --max-instructions", expected="a whole number, 0 or more", found=repr(most))
+    kept = output_file(given.json, ".json", "--json") if given.json else None
+    options = Options(
+        GPUS[given.gpu], not given.no_hazards, schedule_of(given.schedule), given.exited_arrive,
+        parse_bytes(given.memory_budget), int(most),
+    )  # fmt: skip
+    report = Report()
+    with tempfile.TemporaryDirectory(prefix="ptxemu-") as folder:
+        command, name = _command(given, Path(folder)), Path(given.program).name
+        code = _supervised(command, name, options, report, Path(folder))
+    say(report.summary())
+    if report.found:
+        code = 1
+    elif report.refused and not code:
+        code = 2
+    if kept is not None:
+        write_whole(kept, report.as_json(code).encode())
+    return code
+
+
+def _command(given: argparse.Namespace, folder: Path) -> list[str]:
+    """The program and its arguments; a CUDA file is compiled into `folder` first."""
+    path = Path(given.program)
+    if path.suffix == CUDA:
+        if not path.is_file():
+            raise PtxemuError("not a regular file" if path.exists() else "no such file", where=path)
+        capability = GPUS[given.gpu].capability
+        arch = given.arch or f"sm_{capability}{'a' if capability == 90 else ''}"
+        return [str(compile_program(path, arch, folder, stand_in())), *given.arguments]
+    if given.arch:
+        raise PtxemuError("--arch is for a CUDA file", expected="FILE.cu", found=repr(given.program))
+    found = shutil.which(given.program)
+    if found is None:
+        hint = "is it executable, and has its name a folder, as ./my_test?"
+        raise PtxemuError("no such program", where=given.program, hint=hint)
+    return [found, *given.arguments]
+
+
+def _supervised(command: list[str], name: str, options: Options, report: Report, folder: Path) -> int:
+    """Starts the program, answers it until it has ended, and returns its exit code, 128 and more for a signal."""
+
+    def watch(kernel: str, blocks: int) -> tuple[Progress, Observer]:
+        made = Patience(kernel, blocks)
+        return made, made
+
+    libraries, path = stand_in(), folder / "socket"
+    server = Server(path, lambda: Device(name, options, report.launched, watch), report.complained)
+    environment = dict(os.environ)
+    environment["PTXEMU_SOCKET"] = str(path)
+    for variable, value in (("LD_LIBRARY_PATH", str(libraries)), ("LD_PRELOAD", NAMES[0])):
+        environment[variable] = os.pathsep.join(filter(None, (value, environment.get(variable))))
+    try:
+        with subprocess.Popen(command, env=environment) as program:
+            try:
+                code = program.wait()
+            except KeyboardInterrupt:
+                program.send_signal(signal.SIGINT)
+                program.wait()
+                raise
+    except OSError as error:
+        raise PtxemuError(error.strerror or str(error), where=command[0]) from error
+    finally:
+        server.close()
+    if server.failure is not None:
+        raise server.failure
+    return code if code >= 0 else 128 - code
