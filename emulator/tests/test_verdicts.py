@@ -29,7 +29,6 @@ OPEN = {
     **{("descriptor", one): SCHEDULES for one in ("1", "2", "3", "6", "7")},
     ("elect_assumes_lane0", "1"): ("together", 1),
     **{("global_proxy", one): SCHEDULES for one in ("1", "2", "4", "5")},
-    **{("noinc_clock", one): SCHEDULES for one in ("1", "2")},
     ("store_exit", "1"): (1,),
     ("global_protocols", "0"): SCHEDULES,
     **{("spin_flags", one): SCHEDULES for one in ("0", "1", "3")},

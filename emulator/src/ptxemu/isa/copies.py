@@ -110,8 +110,9 @@ class Arrival:
 
     def complete(self) -> None:
         """The copies land, the threads arrive."""
-        self.machine.copies.land(self.step, self.copies)
-        self.machine.mbarriers.arrive(self.step, self.targets, np.ones(len(self.targets.blocks), dtype=np.int64))
+        self.machine.copies.land(self.step, self.copies, self.targets)
+        ones = np.ones(len(self.targets.blocks), dtype=np.int64)
+        self.machine.mbarriers.arrive(self.step, self.targets, ones, told=True)
 
 
 @machine("cp.async.mbarrier.arrive{,.noinc}{,.shared,.shared::cta}.b64", "arrives once the thread's copies have landed")
@@ -121,6 +122,7 @@ def mbarrier_arrive(step: FullStep) -> None:
     targets = machine.mbarriers.targets(own, step.address(0))
     if ".noinc" not in step.instruction.opcode:
         machine.mbarriers.more(own, targets)
+    machine.mbarriers.tell(own, targets, "arrive")  # now: of what the thread does later the arrival promises nothing
     machine.deferred.add(Arrival(machine, own, targets, machine.copies.in_flight))
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptxemu.machine.core import Step
-from ptxemu.machine.observer import Copy, Observer
+from ptxemu.machine.observer import Copy, Observer, Targets
 from ptxemu.machine.shared import SharedMemory
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import Array, BoolArray
@@ -113,28 +113,31 @@ class AsyncCopies:
                 kept.extend(self._land_some(step, flight, bound))
         self._flights = kept
 
-    def land(self, step: Step, copies: Sequence[Copy]) -> None:
-        """Lands what the executing lanes have of these copies, whatever their groups."""
+    def land(self, step: Step, copies: Sequence[Copy], targets: Targets) -> None:
+        """Lands what the executing lanes have of these copies, whatever their groups, before it tells their mbarriers."""
         kept: list[_Flight] = []
         for flight in self._flights:
             mine = any(flight.copy is copy for copy in copies)
-            kept.extend(self._land_some(step, flight, flight.copy.group + 1) if mine else [flight])
+            kept.extend(self._land_some(step, flight, flight.copy.group + 1, targets) if mine else [flight])
         self._flights = kept
 
-    def _land_some(self, step: Step, flight: _Flight, bound: Array) -> list[_Flight]:
+    def _land_some(self, step: Step, flight: _Flight, bound: Array, targets: Targets | None = None) -> list[_Flight]:
         """Lands the executing lanes whose group is below the bound; what is left of the flight, if anything."""
         lanes: BoolArray = flight.copy.group < bound
         for others in (step.mask, flight.lanes):
             lanes = lanes if others is None else lanes & others
         if not lanes.any():
             return [flight]
-        self._land(step, flight.copy, lanes)
+        self._land(step, flight.copy, lanes, targets)
         left: BoolArray = step.machine.live & ~lanes
         left = left if flight.lanes is None else left & flight.lanes
         return [_Flight(flight.copy, left, flight.first, flight.last)] if left.any() else []
 
-    def _land(self, step: Step, copy: Copy, lanes: BoolArray | None) -> None:
+    def _land(self, step: Step, copy: Copy, lanes: BoolArray | None, targets: Targets | None = None) -> None:
         """Writes the bytes of these lanes (None: all of the slice) and tells the observers."""
         self.shared.store(step, copy.address, copy.width, copy.data, lanes)
         for observer in self.observers:
-            observer.copy_landed(step, copy, lanes)
+            if targets is None or lanes is None:
+                observer.copy_landed(step, copy, lanes)
+            else:
+                observer.copy_told(step, copy, lanes, targets)

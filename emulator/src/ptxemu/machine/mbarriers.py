@@ -191,12 +191,13 @@ class Mbarriers:
         nbytes: Array | None = None,
         drop: bool = False,
         complete: bool = True,
+        told: bool = False,
     ) -> Array:
         """Lanes arrive, each `counts` times (per entry, int64), after announcing `nbytes`; the state before each, u64.
 
         Where they are more than a phase takes, the first ones complete it: it promises nothing of the others. With
         `drop` later phases expect as many arrivals less (``arrive_drop``); without `complete` (``.noComplete``) the
-        phase may not complete.
+        phase may not complete. Of arrivals that are `told` the observers know.
         """
         states = np.zeros(len(targets.blocks), np.uint64)
         rest = np.arange(len(targets.blocks))
@@ -204,6 +205,8 @@ class Mbarriers:
             late = self._late(targets.chosen(rest), counts[rest]) if complete else np.zeros(len(rest), np.bool_)
             now = rest[~late]
             announced = None if nbytes is None else nbytes[now]
+            if not told:
+                self.tell(step, targets.chosen(now), "arrive")
             states[now] = self._arrivals(
                 step, targets.chosen(now), counts[now], announced, drop=drop, complete=complete
             )
@@ -230,7 +233,6 @@ class Mbarriers:
     ) -> Array:
         """Arrivals at one time, with the states that they find."""
         states = np.zeros(len(targets.blocks), np.uint64)
-        self._tell(step, targets, "arrive")
         for offset, entries in targets.by_offset():
             slot = self._slot(step, targets, offset, entries)
             check_range(step, targets, entries, counts[entries], 1)
@@ -252,7 +254,7 @@ class Mbarriers:
 
     def expect_tx(self, step: Step, targets: Targets, nbytes: Array) -> None:
         """Lanes announce bytes; int64 per entry."""
-        self._tell(step, targets, "expect")
+        self.tell(step, targets, "expect")
         for offset, entries in targets.by_offset():
             slot = self._slot(step, targets, offset, entries)
             check_range(step, targets, entries, nbytes[entries], 0)
@@ -342,7 +344,8 @@ class Mbarriers:
                 observer.mbarrier_completed(offset, done)
         return done
 
-    def _tell(self, step: Step, targets: Targets, action: str) -> None:
+    def tell(self, step: Step, targets: Targets, action: str) -> None:
+        """Tells the observers what lanes do to mbarriers: init, inval, expect, arrive, wait."""
         for observer in self.observers:
             observer.mbarrier(step, targets, action)
 
@@ -351,5 +354,5 @@ class Mbarriers:
         offsets = targets.offsets.astype(np.uint64)
         words = offsets | np.uint64(MARK) if live else np.zeros_like(offsets)
         self.shared.rows.put(targets.blocks, offsets, MBARRIER_BYTES, words)
-        self._tell(step, targets, "init" if live else "inval")
+        self.tell(step, targets, "init" if live else "inval")
         self.events += 1

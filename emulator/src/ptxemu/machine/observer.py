@@ -289,6 +289,9 @@ class Observer:
     def copy_landed(self, step: Step, copy: Copy, lanes: BoolArray | None) -> None:
         """A wait (`step`) guarantees the copy of these lanes: its bytes are written now."""
 
+    def copy_told(self, step: Step, copy: Copy, lanes: BoolArray, targets: Targets) -> None:
+        """The copy of these lanes is written now, and the mbarriers that they name are told next."""
+
     def transfer_issued(self, transfer: Transfer) -> None:
         """A bulk copy begins: from now on its sources may be read and its targets written at any time."""
 

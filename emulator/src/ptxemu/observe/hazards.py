@@ -235,6 +235,18 @@ class Hazards(Products):
         for group, address, chosen in self._placed(copy.address, mask):
             group.races.land(address, copy.width, chosen, site)
 
+    def copy_told(self, step: Step, copy: Copy, lanes: BoolArray, targets: Targets) -> None:  # noqa: ARG002 - as above
+        """The copy's bytes count as written by what tells the mbarriers."""
+        site = self._site(copy.instruction)
+        told, _ = self._fold.flat(targets.lanes, targets.blocks, targets.offsets)
+        self._agree(told)
+        mask = lanes if copy.mask is None else copy.mask & lanes
+        for group, address, chosen in self._placed(copy.address, mask):
+            own = row(told, group)
+            for barrier in np.unique(own[np.broadcast_to(chosen, own.shape)]):
+                key = ("mbarrier", int(barrier))
+                group.races.asynchronous.stored(address, copy.width, chosen & (own == barrier), site, key)
+
     def _placed(self, address: Array, mask: BoolArray | None) -> list[tuple[Group, Array, BoolArray | None]]:
         """Each group with its own (warps, lanes) part of an access to the blocks' own windows."""
         return self._by_group(self._fold.address(address), None if mask is None else self._fold.lanes(mask))
