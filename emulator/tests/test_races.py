@@ -631,3 +631,28 @@ def test_whole_warps_are_judged_exactly_and_parts_of_warps_never_hide_a_race() -
     assert [(found, wanted) for found, wanted in verdicts if wanted - found] == []
     more = sum(found != wanted for found, wanted in verdicts)
     assert more < 0.02 * len(verdicts)  # changing subsets of a warp's lanes: see `races`
+
+
+@pytest.mark.parametrize(("store", "load", "expected"), [
+    ("st.release.cta", "ld.acquire.cta", []),
+    ("fence.acq_rel.cta;\n@%p2 st.relaxed.cta", "ld.relaxed.cta", []),
+    ("st.release.cta", "ld.relaxed.cta", []),  # the reader's fence follows
+    ("st.relaxed.cta", "ld.acquire.cta", ["RAW"]),
+    ("st.volatile", "ld.volatile", ["RAW", "RAW"]),
+])  # fmt: skip
+def test_a_flag_in_shared_memory_orders_what_lies_around_it(store: str, load: str, expected: list[str]) -> None:
+    """Thread 0 stores a word and a flag; thread 32 of the other warp spins on the flag and reads the word."""
+    fence = "fence.acq_rel.cta;" if load == "ld.relaxed.cta" else ""
+    body = f"""
+    setp.eq.u32 %p2, %r0, 0; setp.eq.u32 %p1, %r0, 32; mov.u32 %r1, 1; mov.u32 %r2, 0;
+    @%p2 st.shared.u32 [flags], 0;
+    bar.sync 0;
+    @%p2 st.shared.u32 [flags+64], 7;
+    @%p2 {store}.shared.u32 [flags], 1;
+    @!%p1 bra over;
+    spin: {load}.shared.u32 %r2, [flags]; setp.eq.u32 %p2, %r2, 0; @%p2 bra spin;
+    {fence}
+    ld.shared.u32 %r2, [flags+64];
+    over: st.global.u32 [%rd0], %r2;
+    """
+    assert races_of(body, declarations=".shared .align 4 .b8 flags[128];") == expected

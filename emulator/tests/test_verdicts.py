@@ -31,7 +31,6 @@ OPEN = {
     **{("global_proxy", one): SCHEDULES for one in ("1", "2", "4", "5")},
     ("store_exit", "1"): (1,),
     ("global_protocols", "0"): SCHEDULES,
-    **{("spin_flags", one): SCHEDULES for one in ("0", "1", "3")},
 }
 
 

@@ -114,7 +114,7 @@ class AsyncCopies:
         self._flights = kept
 
     def land(self, step: Step, copies: Sequence[Copy], targets: Targets) -> None:
-        """Lands what the executing lanes have of these copies, whatever their groups, before it tells their mbarriers."""
+        """Lands what the executing lanes have of these copies, whatever their groups; their mbarriers are told next."""
         kept: list[_Flight] = []
         for flight in self._flights:
             mine = any(flight.copy is copy for copy in copies)

@@ -59,7 +59,7 @@ class Finding:
     blocks: tuple[int, int] | None = None
 
 
-Key: TypeAlias = tuple[str, int]  # what is arrived at: ("mbarrier", address) or ("cluster", 0)
+Key: TypeAlias = tuple[str, int]  # what is arrived at: ("mbarrier", address), ("word", address) or ("cluster", 0)
 
 
 MOST_THREADS = 4096  # for which there may be a row each: 64 MiB
@@ -235,6 +235,11 @@ class Clocks:
         """A phase is complete: whoever finds it so learns what all who arrived so far had done."""
         if key in self._open:
             self._done[key] = self._open[key]
+
+    def forget(self, key: Key) -> None:
+        """Nobody has arrived."""
+        self._open.pop(key, None)
+        self._done.pop(key, None)
 
     def acquire(self, lanes: BoolArray, key: Key, *, relaxed: bool = False) -> None:
         """These lanes find the last phase complete."""

@@ -105,6 +105,7 @@ class Hazard:
 
 
 STRONG = frozenset({"volatile", "relaxed", "acquire", "release"})
+ORDERED = frozenset({"acquire", "release", "acq_rel"})
 
 
 def _strength(kind: str, opcode: str) -> str:
@@ -171,9 +172,16 @@ class Hazards(Products):
             return
         if access.kind == "cp.async":
             return  # `copy_issued` tells more
+        opcode = step.instruction.opcode
+        kind = access.kind if ".volatile" in opcode else _strength(access.kind, opcode)  # code of warps trusts volatile
         for group, address, mask in self._placed(access.address, access.mask):
-            found = group.races.access(access.kind, address, access.width, mask, site)
+            found = group.races.access(kind, address, access.width, mask, site)
             self._report("shared", found, step.instruction, group)
+            self._ordering |= not ORDERED.isdisjoint(opcode.split("."))
+            if kind in {"strong ld", "atom"} and self._ordering:
+                shape = group.races.clocks.exists.shape
+                chosen = group.races.clocks.exists if mask is None else group.races.clocks.exists & mask
+                group.races.synchronise(np.broadcast_to(address, shape), chosen, opcode)
 
     def remote(self, step: Step, access: RemoteAccess) -> None:
         """Checks an access to another block's shared memory, and remembers it until that block exits."""

@@ -4,13 +4,13 @@ Bytes are kept as units of 16, the widest access of a lane, as long as all acces
 of a unit have the same history, and cutting the units into smaller ones later repeats each row: nothing is lost.
 
 **Shared memory** (`SharedRaces`): two accesses to a byte by different threads, at least one a write, race unless
-`Clocks` order them; atomics do not race with each other. Bytes that a ``cp.async`` writes are in flight from its issue
-until its thread's wait: issuing is checked like a write, any access in between is an error of its own (the issuing
-thread's too), and when the copy lands it becomes an ordinary write of its thread. A copy that nobody waits for and
-nobody touches is not reported: it changes nothing. Readers are kept per warp: the time of its latest read and all
-lanes that read since the last convergence that ordered them. Where lanes of a warp are synchronised in changing
-subsets this takes reads for later than they were: it may report a race that such a chain of partial ``bar.warp.sync``
-prevents, and never misses one.
+`Clocks` order them; atomics and strong loads and stores do not race with each other, and order what lies around them.
+Bytes that a ``cp.async`` writes are in flight from its issue until its thread's wait: issuing is checked like a write,
+any access in between is an error of its own (the issuing thread's too), and when the copy lands it becomes an ordinary
+write of its thread. A copy that nobody waits for and nobody touches is not reported: it changes nothing. Readers are
+kept per warp: the time of its latest read and all lanes that read since the last convergence that ordered them. Where
+lanes of a warp are synchronised in changing subsets this takes reads for later than they were: it may report a race
+that such a chain of partial ``bar.warp.sync`` prevents, and never misses one.
 
 **Global memory** (`GlobalRaces`): one byte accessed by two blocks, at least one of them writing, is a race, unless
 both accesses are atomic or strong (``.volatile``, ``.relaxed``, ``.acquire``, ``.release``). What blocks tell each
@@ -383,7 +383,8 @@ class AsyncRaces:
 
 
 MBARRIER_BYTES = 8
-SETS = ("readers", "atomics")  # per unit and warp: time, lanes (bits) and site of accesses since the last write
+# Per unit and warp: time, lanes (bits) and site of accesses since the last write. Strong loads are a set of their own.
+SETS = ("readers", "atomics", "strong")
 
 
 class SharedRaces:
@@ -425,16 +426,33 @@ class SharedRaces:
         writes = kind in {"st", "stmatrix", "atom"}
         found = self.in_flight(accesses, "in-flight write" if writes else "in-flight read")
         found += self._after_write(accesses, "WAW" if writes else "RAW")
-        if kind != "atom":
+        if kind not in {"atom", "strong ld"}:
             found += self.after_set("atomics", accesses, "WAW" if writes else "RAW")
         if writes:
             found += self.after_set("readers", accesses, "WAR") + self.asynchronous.overwritten(accesses)
         if kind in {"st", "stmatrix"}:
-            found += self._twice(accesses, site)
+            found += self.after_set("strong", accesses, "WAR") + self._twice(accesses, site)
             self.write(accesses, site)
         else:
-            self._join_set("atomics" if kind == "atom" else "readers", accesses, site)
+            self._join_set({"atom": "atomics", "strong ld": "strong"}.get(kind, "readers"), accesses, site)
         return found
+
+    def synchronise(self, address: Array, mask: BoolArray, opcode: str) -> None:
+        """Strong loads, strong stores and atomics of words order what lies before and behind them.
+
+        What is read is what was stored last in the order in which the program runs here, so who acquires knows what
+        those knew who released. Without ``.release`` and ``.acquire`` memory fences have to stand beside them.
+        """
+        parts = set(opcode.split("."))
+        for place in np.unique(address[mask]):
+            lanes, key = mask & (address == place), ("word", int(place))
+            if parts.isdisjoint({"st", "red"}):
+                self.clocks.acquire(lanes, key, relaxed=parts.isdisjoint({"acquire", "acq_rel"}))
+            if "ld" not in parts:
+                if "st" in parts:
+                    self.clocks.forget(key)  # another value: it tells nothing of earlier ones
+                self.clocks.release(lanes, key, relaxed=parts.isdisjoint({"release", "acq_rel"}))
+                self.clocks.complete(key)
 
     def issue(self, address: Array, width: int, mask: BoolArray | None, site: int) -> list[Finding]:
         """A ``cp.async`` begins to write; arguments as of `access`."""
@@ -448,7 +466,8 @@ class SharedRaces:
 
     def begin_write(self, accesses: Accesses, site: int) -> list[Finding]:
         """An asynchronous write begins: against readers; from now on its bytes are in flight."""
-        found = self.after_set("readers", accesses, "WAR") + self.asynchronous.overwritten(accesses)
+        found = self.after_set("readers", accesses, "WAR") + self.after_set("strong", accesses, "WAR")
+        found += self.asynchronous.overwritten(accesses)
         self.shadow["owner"][accesses.units] = accesses.threads
         self.shadow["copy"][accesses.units] = site
         return found

@@ -37,6 +37,7 @@ class Synchronisation(Observer):
     def __init__(self) -> None:
         self._groups: list[Group] = []
         self._fold = Folding(1, (0, 0, 0), 0)
+        self._ordering = False  # whether there was a memory fence, a release or an acquire: else words order nothing
 
     def start(self, machine: Machine) -> None:
         """A slice begins: its blocks are alike."""
@@ -77,6 +78,8 @@ class Synchronisation(Observer):
         opcode = instruction.opcode
         if not opcode.startswith(("fence", "membar")) or opcode.startswith(("fence.proxy", "fence.mbarrier_init")):
             return None
+
+        self._ordering = True
 
         def fenced(lanes: BoolArray | None) -> None:
             for group, chosen in self._masks(machine.exists if lanes is None else machine.full(lanes)):
