@@ -10,12 +10,15 @@ import json
 import os
 from pathlib import Path
 import re
+import signal
 import subprocess
 import sys
 
 import pytest
 from tests.compile import NEEDS, root
 
+from ptxemu.errors import PtxemuError
+from ptxemu.host import program
 from ptxemu.nvcc import toolkit
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.skipif(not toolkit(), reason=NEEDS)]
@@ -66,9 +69,9 @@ def test_every_program_of_the_folder_is_here() -> None:
 def test_program(name: str, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     flags = "-DMISSING" if name.endswith("_missing") else ""
-    for file in ("check.h", program := f"{name.removesuffix('_missing')}.cu"):
+    for file in ("check.h", main := f"{name.removesuffix('_missing')}.cu"):
         (tmp_path / file).write_text(FILES[file], encoding="utf-8")
-    done = run("--json", report, tmp_path / program, NVCC_APPEND_FLAGS=flags)
+    done = run("--json", report, tmp_path / main, NVCC_APPEND_FLAGS=flags)
     code, kinds = FOUND[name]
     assert done.returncode == code, done.stderr
     launches = json.loads(report.read_text(encoding="utf-8"))["launches"]
@@ -93,8 +96,8 @@ def test_a_python_program_with_a_library_of_its_own(tmp_path: Path) -> None:
         "    return cudaMemcpy(host, x, n * 4, cudaMemcpyDeviceToHost);\n"
         "}\n"
     )
-    program = tmp_path / "test.py"
-    program.write_text(
+    script = tmp_path / "test.py"
+    script.write_text(
         "import ctypes, sys\n"
         "x = (ctypes.c_float * 4)(1, 2, 3, 4)\n"
         "error = ctypes.CDLL(sys.argv[1]).run(x, 4)\n"
@@ -105,13 +108,106 @@ def test_a_python_program_with_a_library_of_its_own(tmp_path: Path) -> None:
     command = [str(folder / "bin" / "nvcc"), "-shared", "-Xcompiler", "-fPIC", "-arch=sm_80", "-cudart", "none"]
     command += ["-Xlinker", "--unresolved-symbols=ignore-all", "-cudadevrt", "none", "-no-compress"]
     subprocess.run([*command, str(source), "-o", str(library)], check=True)
-    done = run("--", sys.executable, program, library)
+    done = run("--", sys.executable, script, library)
     assert (done.returncode, done.stdout) == (0, "0 [2.0, 4.0, 6.0, 8.0]\n"), done.stderr
 
 
-def test_what_cannot_be_run(tmp_path: Path) -> None:
-    missing = tmp_path / "graph.cu"
-    missing.write_text("int main() { cudaGraph_t graph; return cudaGraphCreate(&graph, 0); }\n")
-    done = run(missing)
-    assert done.returncode == 2
-    assert "graph.cu: cudaGraphCreate is not supported" in done.stderr
+ODD = r"""
+#include <cassert>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <sys/wait.h>
+#include <unistd.h>
+
+__global__ void add(int *x) { x[threadIdx.x] += 1; }
+__global__ void asserts(int n) { assert(n == 0); }
+__global__ void prints(int n) { printf("%d", n); }
+
+int main(int argc, char **argv) {
+    int *x;
+    const char *what = argv[1];
+    std::printf("before\n");
+    if (!std::strcmp(what, "missing")) { cudaGraph_t graph; return cudaGraphCreate(&graph, 0); }
+    cudaMalloc(&x, 128);
+    add<<<1, 32>>>(x);
+    if (!std::strcmp(what, "exit")) return 7;
+    if (!std::strcmp(what, "host")) return x[0];
+    if (!std::strcmp(what, "bad copy")) return cudaMemcpy(x, (void *)8, 4, cudaMemcpyHostToDevice) != cudaErrorInvalidValue;
+    if (!std::strcmp(what, "assert")) { asserts<<<1, 1>>>(5); return cudaDeviceSynchronize() != cudaErrorAssert; }
+    if (!std::strcmp(what, "printf")) { prints<<<1, 1>>>(5); return cudaDeviceSynchronize() != cudaErrorNotSupported; }
+    if (!std::strcmp(what, "wait")) for (std::puts("waits"), std::fflush(stdout);;) usleep(10000);
+    std::fflush(stdout);
+    if (fork() == 0) return cudaMalloc(&x, 128);
+    int status;
+    wait(&status);
+    return WEXITSTATUS(status) != 2;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that does what its argument says, compiled as a user's build does."""
+    folder, nvcc = tmp_path_factory.mktemp("odd"), toolkit()
+    assert nvcc is not None
+    (folder / "odd.cu").write_text(ODD)
+    libraries = run("--libraries").stdout.strip()
+    command = [str(nvcc / "bin" / "nvcc"), "-arch=sm_90a", "-no-compress", "-cudart", "shared", "-cudadevrt", "none"]
+    subprocess.run([*command, f"-L{libraries}", str(folder / "odd.cu"), "-o", str(folder / "odd")], check=True)
+    return folder / "odd"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("what", "code", "message"), [
+    ("missing", 2, "odd: cudaGraphCreate is not supported"),
+    ("exit", 7, "no hazards"),
+    ("host", 139, "the host may not use device addresses"),
+    ("bad copy", 0, "a host address that the program may not access"),
+    ("assert", 1, "1 launch ended early"),
+    ("printf", 2, "call of vprintf"),
+    ("fork", 0, "forked after the first CUDA call"),
+])  # fmt: skip
+def test_a_program_that_ends_in_an_odd_way(odd: Path, what: str, code: int, message: str) -> None:
+    done = run(odd, what)
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert what == "host" or done.stdout == "before\n"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_program_too(odd: Path, tmp_path: Path, number: int) -> None:
+    command = [sys.executable, "-m", "ptxemu", "run", str(odd), "wait"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout is not None
+        assert [started.stdout.readline() for _ in range(2)] == ["before\n", "waits\n"]
+        started.send_signal(number)
+        started.communicate(timeout=20)  # the program holds the pipe open until it has ended
+    assert started.returncode == 128 + number
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ((), "no program is named"),
+    (("nowhere",), "nowhere: no such program"),
+    ((".",), ".: a folder, not a program"),
+    (("nowhere.cu",), "nowhere.cu: no such file"),
+    (("--schedule", "soon", "x"), "bad --schedule"),
+    (("--max-instructions", "-1", "x"), "bad --max-instructions"),
+    (("--arch", "sm_90", "x"), "--arch is for a CUDA file"),
+])  # fmt: skip
+def test_a_wrong_command_line_is_one_line(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(PtxemuError) as caught:
+        program.run(words)
+    assert message in str(caught.value)
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(PtxemuError, match="cannot be kept.*Not a directory.*XDG_CACHE_HOME"):
+        program.stand_in()

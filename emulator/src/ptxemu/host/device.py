@@ -34,7 +34,7 @@ from ptxemu.values import Array
 # Error numbers that the runtime and the driver share.
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION, INVALID_SYMBOL = 0, 1, 2, 9, 13
 INVALID_FUNCTION, NO_KERNEL_IMAGE = 98, 209
-ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, LAUNCH_FAILURE, NOT_SUPPORTED = 700, 716, 719, 801
+ILLEGAL_ADDRESS, ASSERTED, MISALIGNED_ADDRESS, LAUNCH_FAILURE, NOT_SUPPORTED = 700, 710, 716, 719, 801
 BROKEN_BY = {"out-of-bounds": ILLEGAL_ADDRESS, "misaligned": MISALIGNED_ADDRESS}  # kinds of errors; others: a failure
 COULD_NOT_RUN = {"unsupported": NOT_SUPPORTED, "syntax": NOT_SUPPORTED, "arguments": INVALID_VALUE}
 
@@ -338,6 +338,8 @@ class Device:
                 what = f"{entry.name}: {found.what}"
                 raise _refused(COULD_NOT_RUN[found.kind], found, what) from found
             launch.error, error = found, BROKEN_BY.get(found.kind, LAUNCH_FAILURE)
+            if found.kind == "trap" and "assert" in found.what:
+                error = ASSERTED
         launch.lane_instructions = counters.lane_instructions
         launch.hazards = hazards.reports if hazards else ()
         self.tell(launch)

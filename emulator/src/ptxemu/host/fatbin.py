@@ -97,6 +97,8 @@ def ptx_of(image: bytes, capability: int, name: str) -> str:
 
 
 def _none(name: str, capability: int, found: str) -> PtxemuError:
-    hint = f"compile with -gencode arch=compute_{capability},code=compute_{capability} (or {capability}a), without -rdc"
+    code = f"-gencode arch=compute_{capability},code=compute_{capability}"
+    also = " (or 90a)" if capability == 90 else ""
+    hint = f"compile with {code}{also} and without -rdc, or choose another --gpu"
     expected = f"PTX that a GPU of compute capability {capability / 10} runs"
     return PtxemuError("no PTX", where=name, expected=expected, found=found, hint=hint)

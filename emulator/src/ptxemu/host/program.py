@@ -68,7 +68,11 @@ def parser() -> Parser:
     made.add_argument("--max-instructions", default=str(MAX_INSTRUCTIONS), help=f"{most} (default: {MAX_INSTRUCTIONS})")
     made.add_argument("--json", default="", metavar="FILE.json", help="write every launch and hazard to a file")
     made.add_argument("--arch", default="", help="of a .cu file: what it is compiled for (default: that of --gpu)")
-    made.add_argument("program", metavar="PROGRAM", help="an executable, or a CUDA file with a main function")
+    libraries = "only print the folder of the libraries to link with, for an nvcc without libcudart.so"
+    made.add_argument("--libraries", action="store_true", help=libraries)
+    made.add_argument(
+        "program", metavar="PROGRAM", nargs="?", help="an executable, or a CUDA file with a main function"
+    )
     made.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     return made
 
@@ -116,8 +120,11 @@ class Report:
         lanes = sum(launch.lane_instructions for launch in self.launches)
         seconds = sum(launch.seconds for launch in self.launches)
         times = f"{_counted(len(self.launches), 'launch')} of {_counted(kernels, 'kernel')}"
-        verdict = f"HAZARDS: {self.found}" if self.found else "no hazards"
-        return f"{times}, {lanes:,} lane-instructions in {seconds:.1f} s: {verdict}"
+        ended = sum(launch.error is not None for launch in self.launches)
+        verdict = [f"HAZARDS: {len(self.seen)}"] if self.seen else []
+        verdict += [f"{_counted(ended, 'launch')} ended early"] if ended else []
+        verdict += [f"{_counted(len(self.refused), 'thing')} could not be run, see above"] if self.refused else []
+        return f"{times}, {lanes:,} lane-instructions in {seconds:.1f} s: {', '.join(verdict) or 'no hazards'}"
 
     def as_json(self, code: int) -> str:
         """The same facts for scripts."""
@@ -178,8 +185,13 @@ def stand_in() -> Path:
         hint = "install one, for example: apt install g++"
         what = "`ptxemu run` needs a C++ compiler at its first use"
         raise PtxemuError(what, expected="g++ on PATH, or $CXX", hint=hint)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        room = tempfile.TemporaryDirectory(dir=folder.parent)
+    except OSError as error:
+        what, hint = "the stand-in for the CUDA runtime cannot be kept", "set XDG_CACHE_HOME to a folder of yours"
+        raise PtxemuError(what, where=folder.parent, found=error.strerror, hint=hint) from error
+    with room as scratch:
         made = Path(scratch) / "made"
         made.mkdir()
         exports = Path(scratch) / "exports.map"
@@ -212,6 +224,11 @@ def run(argv: Sequence[str]) -> int:
     if "--" in words:  # before the program's name it changes nothing
         words.remove("--")
     given = parser().parse_args(words)
+    if given.libraries:
+        print(stand_in())
+        return 0
+    if given.program is None:
+        raise PtxemuError("no program is named", expected="ptxemu run [options] PROGRAM", found="options alone")
     most = given.max_instructions
     if not (most.isascii() and most.isdigit() and len(most) < 20):
         raise PtxemuError("bad --max-instructions", expected="a whole number, 0 or more", found=repr(most))
@@ -247,8 +264,9 @@ def _command(given: argparse.Namespace, folder: Path) -> list[str]:
         raise PtxemuError("--arch is for a CUDA file", expected="FILE.cu", found=repr(given.program))
     found = shutil.which(given.program)
     if found is None:
-        hint = "is it executable, and has its name a folder, as ./my_test?"
-        raise PtxemuError("no such program", where=given.program, hint=hint)
+        what = "a folder, not a program" if path.is_dir() else "not executable" if path.exists() else "no such program"
+        hint = "chmod +x it, or name what runs it" if path.is_file() else "a program beside you is ./its_name"
+        raise PtxemuError(what, where=given.program, expected="an executable, or FILE.cu", hint=hint)
     return [found, *given.arguments]
 
 
@@ -263,14 +281,15 @@ def _supervised(command: list[str], name: str, options: Options, report: Report,
     server = Server(path, lambda: Device(name, options, report.launched, watch), report.complained)
     environment = dict(os.environ)
     environment["PTXEMU_SOCKET"] = str(path)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the program ends, too
     for variable, value in (("LD_LIBRARY_PATH", str(libraries)), ("LD_PRELOAD", NAMES[0])):
         environment[variable] = os.pathsep.join(filter(None, (value, environment.get(variable))))
     try:
         with subprocess.Popen(command, env=environment) as program:
             try:
                 code = program.wait()
-            except KeyboardInterrupt:
-                program.send_signal(signal.SIGINT)
+            except (KeyboardInterrupt, SystemExit) as ended:
+                program.send_signal(signal.SIGINT if isinstance(ended, KeyboardInterrupt) else signal.SIGTERM)
                 program.wait()
                 raise
     except OSError as error:
@@ -279,4 +298,7 @@ def _supervised(command: list[str], name: str, options: Options, report: Report,
         server.close()
     if server.failure is not None:
         raise server.failure
+    if code < 0:
+        why = "; the host may not use device addresses" if -code == signal.SIGSEGV else ""
+        say(f"{name} was ended by signal {-code} ({signal.strsignal(-code)}){why}")
     return code if code >= 0 else 128 - code

@@ -130,7 +130,8 @@ def _missing(device: Device, _: list[int], data: bytes) -> Answer:
     if name == STATIC:
         hint = "link it with the shared one: nvcc -cudart shared (CMake: CMAKE_CUDA_RUNTIME_LIBRARY Shared)"
         raise Refused(NOT_SUPPORTED, "the program has the CUDA runtime inside", where=device.name, hint=hint)
-    raise Refused(NOT_SUPPORTED, f"{name} is not supported", where=device.name, hint="docs/programs.md lists what is")
+    hint = "the program was ended; everything else than graphs, textures and the like is there"
+    raise Refused(NOT_SUPPORTED, f"{name} is not supported", where=device.name, hint=hint)
 
 
 def _refused(device: Device, words: list[int], data: bytes) -> Answer:

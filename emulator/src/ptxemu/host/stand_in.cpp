@@ -126,10 +126,16 @@ struct Stamp {
     std::chrono::steady_clock::time_point time;
 };
 
+// Ends the program; what it has printed so far is not lost.
+[[noreturn]] void stop() {
+    std::fflush(nullptr);
+    std::_Exit(2);
+}
+
 [[noreturn]] void lost(const char *what) {
     std::fprintf(stderr, "ptxemu: %s (%s); this program has to be started by `ptxemu run`\n", what,
                  std::strerror(errno));
-    std::_Exit(2);
+    stop();
 }
 
 // The connection to `ptxemu run`, and what this process knows of its device.
@@ -146,11 +152,15 @@ struct Device {
     void connect() {
         if (socket >= 0 && process == getpid())
             return;
+        if (socket >= 0) {
+            std::fputs(
+                "ptxemu: a process that was forked after the first CUDA call cannot use the device; fork before\n",
+                stderr);
+            stop();
+        }
         const char *path = std::getenv("PTXEMU_SOCKET");
         if (!path)
             lost("there is no $PTXEMU_SOCKET");
-        if (socket >= 0)
-            close(socket), close(memory), blocks.clear();  // a child has a device of its own
         process = getpid();
         socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         sockaddr_un address{};
@@ -186,7 +196,7 @@ struct Device {
         for (auto at = static_cast<char *>(data); bytes;) {
             const ssize_t got = recv(socket, at, bytes, 0);
             if (got == 0)
-                std::_Exit(2);  // `ptxemu run` has ended, and has said why
+                stop();  // `ptxemu run` has ended, and has said why
             if (got < 0 && errno != EINTR)
                 lost("the connection broke");
             if (got > 0)
@@ -323,6 +333,8 @@ struct Device {
     int transfer(bool writes, void *data, std::size_t bytes, off_t place) {
         for (auto at = static_cast<char *>(data); bytes;) {
             const ssize_t done = writes ? pwrite(memory, at, bytes, place) : pread(memory, at, bytes, place);
+            if (done < 0 && errno == EFAULT)
+                return refuse(INVALID_VALUE, "a copy with a host address that the program may not access");
             if (done <= 0 && errno != EINTR)
                 lost("device memory cannot be reached");
             if (done > 0)
@@ -404,8 +416,11 @@ struct Device {
             return broken;
         if (!function)
             return INVALID_FUNCTION;
-        if (const int error = prepare(*function))
+        if (const int error = prepare(*function)) {
+            if (error == NOT_SUPPORTED)
+                broken = error;  // what comes after would compute with what this launch did not
             return error;
+        }
         std::string data(function->parameter_bytes, '\0');
         if (packed) {
             if (packed->size() != data.size())
@@ -422,7 +437,7 @@ struct Device {
         std::vector<Word> words{function->id, grid.x, grid.y, grid.z, block.x, block.y, block.z};
         words.insert(words.end(), {cluster.x, cluster.y, cluster.z, shared, cooperative});
         const Reply reply = ask(Ask::LAUNCH, words, data.data(), data.size());
-        broken = static_cast<int>(reply.words[0]);
+        broken = reply.error == NOT_SUPPORTED ? reply.error : static_cast<int>(reply.words[0]);
         return reply.error;
     }
 };
@@ -466,6 +481,7 @@ constexpr Name NAMES[] = {
     {600, "cudaErrorNotReady", "device not ready"},
     {700, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
     {OUT_OF_RESOURCES, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
+    {710, "cudaErrorAssert", "device-side assert triggered"},
     {716, "cudaErrorMisalignedAddress", "misaligned address"},
     {719, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {NOT_SUPPORTED, "cudaErrorNotSupported", "operation not supported"},
@@ -506,7 +522,7 @@ struct Wrapper {  // what nvcc puts around the fatbin of a source file
         LOCKED;
         device().ask(Ask::MISSING, {}, name, std::strlen(name));
     }
-    std::_Exit(2);
+    stop();
 }
 
 constexpr Size3 NO_CLUSTER = {0, 0, 0};
