@@ -22,6 +22,7 @@ from ptxemu.machine.arguments import Argument, Parameter
 from ptxemu.syntax.tree import SourceLine
 from ptxemu.targets import lacks
 from ptxemu.values import Array
+from tests import programs
 
 EMPTY = program("", parameters="")
 COPY = """
@@ -524,3 +525,35 @@ def test_the_memory_budget_is_kept(threads: int, matrices: bool) -> None:
         tracemalloc.stop()
     assert result.slices > 1
     assert budget / 8 < peak - out.nbytes < budget
+
+
+SPINS = {
+    "one after the other": """
+    @%p1 bra second;
+    first: ld.volatile.global.u32 %r1, [%rd0]; setp.eq.u32 %p2, %r1, 0; @%p2 bra first;
+    mov.u32 %r1, 1; st.volatile.global.u32 [%rd0+4], %r1; bra over;
+    second: mov.u32 %r1, 1; st.volatile.global.u32 [%rd0], %r1;
+    back: ld.volatile.global.u32 %r1, [%rd0+4]; setp.eq.u32 %p2, %r1, 0; @%p2 bra back;
+    over:""",
+    "until a copy has landed": """
+    @%p1 bra second;
+    first: ld.volatile.global.u32 %r1, [%rd0]; setp.eq.u32 %p2, %r1, 0; @%p2 bra first;
+    bra over;
+    second: setp.ne.u32 %p2, %r0, 32; @%p2 bra over;
+    mov.u32 %r1, 1; st.shared.v4.u32 [words], {%r1, %r1, %r1, %r1}; mov.u32 %r2, words; fence.proxy.async;
+    cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r2], 16; cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group.read 0;
+    over:""",
+}
+
+
+@pytest.mark.parametrize("schedule", ["together", "reverse", 1])
+@pytest.mark.parametrize("name", SPINS)
+def test_threads_that_spin_go_on_when_another_has_stored(
+    name: str, schedule: str | int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "HEADER", programs.HEADER.replace("sm_80", "sm_90"))
+    body = "setp.ge.u32 %p1, %r0, 32; and.b64 %rd0, %rd0, -256;" + SPINS[name]
+    declarations = ".shared .align 16 .b8 words[16];"
+    out = run(body, threads=64, declarations=declarations, schedule=schedule, max_instructions=200_000)
+    assert out[0, 0] == 1

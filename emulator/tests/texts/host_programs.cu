@@ -147,9 +147,15 @@ int main() {
     config.attrs = &attribute, config.numAttrs = 1;
     int clusters = 0;
     CHECK(cudaOccupancyMaxActiveClusters(&clusters, pass_on, &config));
+    int flat = 0, square = 0;  // blocks of 1,024 threads each
+    config.blockDim = dim3(1024);
+    CHECK(cudaOccupancyMaxActiveClusters(&flat, pass_on, &config));
+    config.blockDim = dim3(32, 32);
+    CHECK(cudaOccupancyMaxActiveClusters(&square, pass_on, &config));
+    config.blockDim = threads;
     CHECK(cudaLaunchKernelEx(&config, pass_on, out));
     CHECK(cudaDeviceSynchronize());
-    int wrong = clusters < 1;
+    int wrong = clusters < 1 || flat != square || flat >= clusters;
     for (int block = 0; block < blocks; ++block) {
         const int next = block / size * size + (block + 1) % size;
         for (int i = 0; i < threads; ++i)
@@ -641,4 +647,74 @@ int main() {
     for (float *one : on_device)
         CHECK(cudaFree(one));
     return verdict("vector_add", wrong);
+}
+
+// ==== memory.cu
+// Copies and fills of every kind, properties and attributes of the device.
+#include <cuda.h>
+#include <vector>
+
+#include "check.h"
+
+__device__ int numbers[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+
+int main() {
+    int wrong = 0;
+    const size_t width = 100, height = 7;
+    std::vector<unsigned char> host(width * height), back(120 * height);
+    for (size_t i = 0; i < host.size(); ++i)
+        host[i] = static_cast<unsigned char>(i * 7);
+    unsigned char *pitched;
+    size_t pitch;
+    CHECK(cudaMallocPitch(&pitched, &pitch, width, height));
+    CHECK(cudaMemcpy2D(pitched, pitch, host.data(), width, width, height, cudaMemcpyHostToDevice));
+    CHECK(cudaMemset2D(pitched + pitch + 3, pitch, 9, 2, 3));
+    CHECK(cudaMemcpy2D(back.data(), 120, pitched, pitch, width, height, cudaMemcpyDeviceToHost));
+    for (size_t row = 0; row < height; ++row) {
+        for (size_t column = 0; column < width; ++column) {
+            const bool set = row >= 1 && row < 4 && column >= 3 && column < 5;
+            wrong += back[row * 120 + column] != (set ? 9 : host[row * width + column]);
+        }
+    }
+    const size_t n = 300000;
+    std::vector<unsigned> words(n);
+    CUdeviceptr filled;
+    wrong += cuMemAlloc(&filled, n * 4) != CUDA_SUCCESS;
+    wrong += cuMemsetD32(filled, 0x01020304, n) != CUDA_SUCCESS;
+    wrong += cuMemcpyDtoH(words.data(), filled, n * 4) != CUDA_SUCCESS;
+    for (unsigned word : words)
+        wrong += word != 0x01020304;
+    int one = 0, two[2] = {60, 70};
+    CHECK(cudaMemcpyToSymbol(numbers, two, sizeof two, 6 * sizeof(int)));
+    CHECK(cudaMemcpyFromSymbol(&one, numbers, sizeof one, 7 * sizeof(int)));
+    wrong += one != 70;
+    CHECK(cudaMemcpyFromSymbol(&one, numbers, sizeof one, 2 * sizeof(int)));
+    wrong += one != 2;
+    cudaDeviceProp of_device;
+    CHECK(cudaGetDeviceProperties(&of_device, 0));
+    const struct {
+        cudaDeviceAttr attribute;
+        size_t value;
+    } pairs[] = {{cudaDevAttrMultiProcessorCount, static_cast<size_t>(of_device.multiProcessorCount)},
+                 {cudaDevAttrWarpSize, static_cast<size_t>(of_device.warpSize)},
+                 {cudaDevAttrMaxThreadsPerBlock, static_cast<size_t>(of_device.maxThreadsPerBlock)},
+                 {cudaDevAttrMaxGridDimY, static_cast<size_t>(of_device.maxGridSize[1])},
+                 {cudaDevAttrMaxThreadsPerMultiProcessor, static_cast<size_t>(of_device.maxThreadsPerMultiProcessor)},
+                 {cudaDevAttrMaxSharedMemoryPerBlock, of_device.sharedMemPerBlock},
+                 {cudaDevAttrMaxSharedMemoryPerBlockOptin, of_device.sharedMemPerBlockOptin},
+                 {cudaDevAttrMaxSharedMemoryPerMultiprocessor, of_device.sharedMemPerMultiprocessor},
+                 {cudaDevAttrMaxRegistersPerBlock, static_cast<size_t>(of_device.regsPerBlock)},
+                 {cudaDevAttrMaxBlocksPerMultiprocessor, static_cast<size_t>(of_device.maxBlocksPerMultiProcessor)},
+                 {cudaDevAttrReservedSharedMemoryPerBlock, of_device.reservedSharedMemPerBlock},
+                 {cudaDevAttrL2CacheSize, static_cast<size_t>(of_device.l2CacheSize)},
+                 {cudaDevAttrComputeCapabilityMajor, static_cast<size_t>(of_device.major)},
+                 {cudaDevAttrClusterLaunch, static_cast<size_t>(of_device.clusterLaunch)}};
+    for (const auto &pair : pairs) {
+        int value = -1;
+        CHECK(cudaDeviceGetAttribute(&value, pair.attribute, 0));
+        wrong += static_cast<size_t>(value) != pair.value;
+    }
+    std::printf("%d multiprocessors, %zu bytes of shared memory, %d threads\n", of_device.multiProcessorCount,
+                of_device.sharedMemPerMultiprocessor, of_device.maxThreadsPerMultiProcessor);
+    return verdict("memory", wrong);
 }

@@ -310,6 +310,8 @@ struct Device {
     }
 
     int fill(void *to, const std::string &pattern, std::size_t count, const char *call) {
+        if (count && !block_of(to).second)
+            return refuse(INVALID_VALUE, std::string(call) + ": no device address");
         std::string data;
         for (std::size_t done = 0; done < count; done += data.size() / pattern.size()) {
             const std::size_t now = std::min<std::size_t>(count - done, (1 << 20) / pattern.size());

@@ -6,6 +6,7 @@ See `machine.control` for the rule by which divergent lanes meet again, `machine
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -121,6 +122,23 @@ def control(step: FullStep) -> None:
     step.fail("unsupported", "a control instruction inside a basic block")
 
 
+@dataclass(frozen=True, eq=False)
+class Spinning:
+    """Lanes that came back to the values that they had, while nobody stored anything: they wait for others.
+
+    Attributes:
+        step: the last instruction of their round.
+        block: where they go on.
+        lanes: those; None: everybody.
+        changes: how often memory may have changed by then.
+    """
+
+    step: Step
+    block: int
+    lanes: BoolArray | None
+    changes: tuple[int, int]
+
+
 def _harmless(instruction: Instruction) -> bool:
     """Whether it may be executed again and again without a change of anything but registers."""
     return instruction.opcode.startswith(HARMLESS) or ROWS[instruction.opcode].kind == "lane"
@@ -156,8 +174,7 @@ class Engine:
         self._next_look = min(FIRST_LOOK, max_instructions)  # instructions
         self._seen: tuple[list[object], list[Array | None]] | None = None  # what `_look` saw first, and what is left
         self._rounds = 0
-        self._spinning: list[tuple[Step, int, BoolArray | None]] = []  # lanes that come back to the values they had
-        self._spun_at = (0, 0)  # `_changes` when the last of them were set aside
+        self._spinning: list[Spinning] = []
         self._stores = 0  # basic blocks that ran and may change memory
         self._stored: dict[int, bool] = {}  # by basic block
         self.progress = progress
@@ -205,12 +222,11 @@ class Engine:
 
         Fails: a deadlock.
         """
-        if self._spinning and self._changes != self._spun_at:
-            self._look_again()
+        if self._look_again(self._changes):
             return True
         while self.machine.deferred.advance():
             if self._wake() or self._spinning:
-                self._look_again()
+                self._look_again(None)
                 return True
         timed_out = self.waits.timed_out()
         for waiting in timed_out:
@@ -228,7 +244,7 @@ class Engine:
         if not timed_out and self._spinning:
             what = "endless loop: all values are as they were a round before, and nobody else can store anything"
             hint = "who stores what this loop reads, and what does it wait for?"
-            self._spinning[0][0].fail("endless-loop", what, hint=hint)
+            self._spinning[0].step.fail("endless-loop", what, hint=hint)
         if not timed_out:
             refuse(self.waits, self.barriers)
         return bool(timed_out or self.pending)
@@ -238,11 +254,13 @@ class Engine:
         """How often memory may have changed."""
         return self._stores, self.machine.swaps
 
-    def _look_again(self) -> None:
-        """Spinning lanes go on: what they read may have changed."""
-        spinning, self._spinning = self._spinning, []
-        for _, index, lanes in spinning:
-            self._arrive(index, lanes)
+    def _look_again(self, changes: tuple[int, int] | None) -> bool:
+        """Spinning lanes go on if what they read may have changed since they were set aside; whether there are any."""
+        stale = [one for one in self._spinning if one.changes != changes]
+        self._spinning = [one for one in self._spinning if one.changes == changes]
+        for one in stale:
+            self._arrive(one.block, one.lanes)
+        return bool(stale)
 
     def _wake(self) -> bool:
         """Lanes whose wait is over look again; whether there are any."""
@@ -321,15 +339,15 @@ class Engine:
         values = [*(lanes for _, lanes in places), *machine.registers]
         marked = self.undefined is not None and self.undefined.tracking
         chance = isinstance(self.schedule, OneByOne) and self.schedule.by_chance
-        if marked or chance or len(machine.deferred) or not all(map(_harmless, block.instructions)):
+        if marked or chance or not all(map(_harmless, block.instructions)):
             self._rounds = 0
         elif self._seen is None:
             self._seen, self._next_look, self._rounds = (numbers, values), 0, ROUND  # look at each block from now on
         elif numbers == self._seen[0] and all(map(_same_bits, values, self._seen[1])):
             others, self.pending = self.pending, {}
             self._leave(block, mask)
-            self._spinning += [(step, index, lanes) for index, lanes in self.pending.items()]
-            self._spun_at, self.pending = self._changes, others
+            self._spinning += [Spinning(step, *place, self._changes) for place in self.pending.items()]
+            self.pending = others
             self._seen, self._next_look = None, min(self.max_instructions, machine.issued + NEXT_LOOK)
             return True
         self._rounds -= 1
