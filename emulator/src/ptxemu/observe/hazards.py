@@ -251,9 +251,10 @@ class Hazards(Products):
         mask = lanes if copy.mask is None else copy.mask & lanes
         for group, address, chosen in self._placed(copy.address, mask):
             own = row(told, group)
-            for barrier in np.unique(own[np.broadcast_to(chosen, own.shape)]):
+            lands: BoolArray = np.broadcast_to(np.True_ if chosen is None else chosen, own.shape)
+            for barrier in np.unique(own[lands]):
                 key = ("mbarrier", int(barrier))
-                group.races.asynchronous.stored(address, copy.width, chosen & (own == barrier), site, key)
+                group.races.asynchronous.stored(address, copy.width, lands & (own == barrier), site, key)
 
     def _placed(self, address: Array, mask: BoolArray | None) -> list[tuple[Group, Array, BoolArray | None]]:
         """Each group with its own (warps, lanes) part of an access to the blocks' own windows."""
