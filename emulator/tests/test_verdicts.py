@@ -10,6 +10,7 @@ from collections.abc import Callable
 import gzip
 import json
 from pathlib import Path
+import sys
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,43 @@ def test_the_verdict_is_right_in_every_order(case: str, name: str) -> None:
     assert tuple(wrong) == OPEN.get((case, name), ()), f"{variant['right']}: {variant['why']}"
 
 
+def compared() -> list[str]:
+    """Rows of the page's table: what compute-sanitizer and ptxemu report of each case."""
+    rows, sums = [], [0] * 7
+    for case, own in DATA["cases"].items():
+        counts = [0] * 7
+        for name, variant in own["variants"].items():
+            tools = any(variant["h200"]["sanitizer"].values())
+            silent, known = variant["right"] == "silent", OPEN.get((case, name), ())
+            if silent:
+                counts[4:] = [counts[4] + 1, counts[5] + tools, counts[6] + bool(known)]
+                continue
+            hangs = not tools and variant["h200"]["alone"] == "hangs"
+            always = known == ()
+            counts[:4] = [counts[0] + 1, counts[1] + tools, counts[2] + hangs, counts[3] + always]
+        sums = [one + more for one, more in zip(sums, counts, strict=True)]
+        rows.append(f"| `{case}` | " + " | ".join(map(str, counts)) + " |")
+    return [*sorted(rows), "| all | " + " | ".join(map(str, sums)) + " |"]
+
+
+def test_the_page_says_what_compute_sanitizer_found() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "verdict.md").read_text(encoding="utf-8").splitlines()
+    rows = compared()
+    begin = page.index(rows[0])
+    assert page[begin : begin + len(rows)] == rows
+
+
 def test_every_case_is_launched() -> None:
     assert LAUNCHES.keys() == DATA["cases"].keys()
     assert set(VARIANTS) >= OPEN.keys()
+
+
+if __name__ == "__main__":  # python -m tests.test_verdicts CASE VARIANT: on this machine's GPU
+    from ptxemu.chip import open_gpu
+
+    wanted, which = sys.argv[1:]
+    grid, threads, (result, *others), right = LAUNCHES[wanted]()
+    given = others if wanted in WITHOUT_OUTPUT else [result, *others]
+    with open_gpu() as gpu:
+        gpu.load(DATA["cases"][wanted]["variants"][which]["ptx"]).kernel().launch(grid, threads, given)
+    print("right" if right is None or bool((result == right).all()) else "wrong")
