@@ -220,7 +220,7 @@ ENDLESS = (
     Broken(Launch("warps.cu", "stride_of_zero", lambda: (zeros(100), 100), np.arange(100), threads=32), "budget", "",
            "the instruction budget is spent", at=(0, None)),
     Broken(Launch("warps.cu", "spin_on_a_flag", lambda: (zeros(64), zeros(2)), np.arange(64) // 32, threads=32,
-           blocks=2), "endless-loop", "", "nobody has stored anything since", at=(0, None)),
+           blocks=2), "endless-loop", "", "nobody else can store anything", at=(0, None)),
 )  # fmt: skip
 
 WARPS = (

@@ -154,7 +154,7 @@ def test_a_row_holds_the_configuration_in_the_order_of_the_struct() -> None:
     source = table_source("flashladder_16", FAMILY, [(CONFIG, Path("a/kernel.fatbin"), ())], ("sm_90", "sm_80"), 2048)
     row = f'{{"{CONFIG.short_form()}", "fp16", 128, 64, 128, 128, 65536, 80, 2048, flashladder_fatbin_0'
     assert f"{row}, 0, 0, {2**30 - 1}, 0, 0, 0, 0, {{0}}}}," in source
-    struct = re.search(r"struct KernelRow \{(.*?)\n\};", (KERNELS / "host" / "launch.h").read_text(), re.DOTALL)
+    struct = re.search(r"struct KernelRow \{(.*?)\n\};", (KERNELS / "host" / "rows.h").read_text(), re.DOTALL)
     assert struct is not None
     declared = re.sub(r"//.*", "", struct[1]).replace("*", " ").split(";")
     names = [name.split()[-1] for line in declared if line.strip() for name in line.split(",")]
