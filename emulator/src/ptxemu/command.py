@@ -192,9 +192,7 @@ def run(argv: Sequence[str] | None = None) -> tuple[str, int]:
 
 def _launched(options: argparse.Namespace) -> Run:
     """Reads the options, launches, and writes what is to be saved."""
-    for name, text in (("seed", options.seed), ("max-instructions", options.max_instructions)):
-        if not (text.isascii() and text.isdigit() and len(text) < 20):
-            raise PtxemuError(f"bad --{name}", expected="a whole number, 0 or more", found=repr(text))
+    seed, most = count_of(options.seed, "--seed"), count_of(options.max_instructions, "--max-instructions")
     grid, block = _sizes(options.grid, "--grid", GRID_LIMITS), _sizes(options.block, "--block", BLOCK_LIMITS)
     cluster = _sizes(options.cluster, "--cluster", (MAX_CLUSTER,) * 3) if options.cluster else None
     schedule = schedule_of(options.schedule)
@@ -204,7 +202,7 @@ def _launched(options: argparse.Namespace) -> Run:
         else 0
     )
     budget = parse_bytes(options.memory_budget)
-    values = parse_all(options.arg, int(options.seed))
+    values = parse_all(options.arg, seed)
     targets = parse_saves(options.save, values)
     kernel = _program(options).kernel(options.kernel or None)
     for parameter, value in zip(kernel.parameters, values, strict=False):
@@ -223,7 +221,7 @@ def _launched(options: argparse.Namespace) -> Run:
             shared_bytes=shared,
             observers=[counters, *([hazards] if hazards else []), *([progress] if progress.shown else [])],
             memory_budget=budget,
-            max_instructions=int(options.max_instructions),
+            max_instructions=most,
             exited_arrive=options.exited_arrive,
             progress=progress if progress.shown else None,
             target=options.target or None,
@@ -278,6 +276,13 @@ def _sizes(text: str, option: str, limits: tuple[int, int, int]) -> tuple[int, .
         expected = f"at least 1 and at most {','.join(map(str, limits))} along x,y,z"
         raise PtxemuError(f"bad {option}", expected=expected, found=repr(text))
     return sizes
+
+
+def count_of(text: str, option: str) -> int:
+    """A whole number, as an option gives it."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise PtxemuError(f"bad {option}", expected="a whole number, 0 or more", found=repr(text))
+    return int(text)
 
 
 def schedule_of(text: str) -> str | int:

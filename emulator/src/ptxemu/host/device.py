@@ -2,14 +2,14 @@
 
 Device memory is a file in memory that the program has, too. An allocation begins at a page of the file, and its device
 address is far from those of all others, so that an index which leaves it finds nothing, as in `machine.memory`.
-Addresses are not used again before all have been: a pointer to freed memory finds nothing, either.
+No address is used twice: a pointer to freed memory finds nothing, either.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 import math
 import mmap
@@ -41,6 +41,7 @@ COULD_NOT_RUN = {"unsupported": NOT_SUPPORTED, "syntax": NOT_SUPPORTED, "argumen
 FIRST, LAST = 1 << 45, 1 << 46  # device addresses; stand_in.cpp has the same
 GAP = 1 << 30  # bytes without memory behind an allocation
 MOST_DYNAMIC = 48 << 10  # bytes of dynamic shared memory that a kernel may have without asking for more
+REGISTERS = 32  # of a thread, as programs are told: ptxas has not run, so nobody knows
 MAX_DYNAMIC = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize
 
 
@@ -85,9 +86,8 @@ class DeviceMemory(GlobalMemory):
             raise Refused(OUT_OF_MEMORY, f"{nbytes} bytes of device memory", found=error.strerror) from error
         self.end, self.next = place + size, (base + size + GAP) // mmap.PAGESIZE * mmap.PAGESIZE
         self.places[base] = place, mapped
-        at = bisect_left(self._bases, base)
-        self._bases.insert(at, base)
-        self._buffers.insert(at, Buffer(name, base, nbytes, np.frombuffer(mapped, np.uint8)))
+        self._bases.append(base)
+        self._buffers.append(Buffer(name, base, nbytes, np.frombuffer(mapped, np.uint8)))
         return base
 
     def allocate(self, contents: Array, name: str) -> int:
@@ -244,9 +244,9 @@ class Device:
         places, total = offsets(function)
         layout = Layout(loaded.program.module, function, entry.least_grid, entry.block_of(1), 0)
         threads = math.prod(own.get("reqntid", own.get("maxntid", (1024,))))
-        version = self.options.gpu.capability
-        facts = [len(self.entries) - 1, total, layout.shared_bytes, threads, 0, layout.local_bytes]
-        facts += [version, version, self.options.gpu.shared_of_block - layout.shared_bytes, 32]
+        gpu = self.options.gpu
+        facts = [len(self.entries) - 1, total, layout.shared_bytes, threads, layout.local_bytes]
+        facts += [gpu.capability, gpu.shared_of_block - layout.shared_bytes, REGISTERS]
         pairs = [(places[one.name], size_of(one)) for one in function.parameters]
         return [*facts, *(number for pair in pairs for number in pair)]
 
@@ -332,7 +332,7 @@ class Device:
                 chosen.max_instructions, shown[0] if shown else None,
                 exited_arrive=chosen.exited_arrive, schedule=chosen.schedule,
             )  # fmt: skip
-            launch = replace(launch, seconds=result.seconds)
+            launch.seconds = result.seconds
         except EmulationError as found:
             if found.kind in COULD_NOT_RUN:
                 what = f"{entry.name}: {found.what}"

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from ptxemu.command import CUDA, Parser, Progress, schedule_of
+from ptxemu.command import CUDA, Parser, Progress, count_of, schedule_of
 from ptxemu.errors import PtxemuError, printable
 from ptxemu.host.device import Device, Launch, Options, Refused
 from ptxemu.host.gpus import GPUS
@@ -229,13 +229,11 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if given.program is None:
         raise PtxemuError("no program is named", expected="ptxemu run [options] PROGRAM", found="options alone")
-    most = given.max_instructions
-    if not (most.isascii() and most.isdigit() and len(most) < 20):
-        raise PtxemuError("bad --max-instructions", expected="a whole number, 0 or more", found=repr(most))
+    most = count_of(given.max_instructions, "--max-instructions")
     kept = output_file(given.json, ".json", "--json") if given.json else None
     options = Options(
         GPUS[given.gpu], not given.no_hazards, schedule_of(given.schedule), given.exited_arrive,
-        parse_bytes(given.memory_budget), int(most),
+        parse_bytes(given.memory_budget), most,
     )  # fmt: skip
     report = Report()
     with tempfile.TemporaryDirectory(prefix="ptxemu-") as folder:

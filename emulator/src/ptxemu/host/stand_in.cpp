@@ -91,7 +91,7 @@ struct Function {
     Word id = 0;
     std::vector<std::pair<Word, Word>> parameters;  // offset and bytes of each
     Word parameter_bytes = 0;
-    Word shared = 0, threads = 0, constant = 0, local = 0, version = 0, capability = 0, most_shared = 0, registers = 0;
+    Word shared = 0, threads = 0, local = 0, capability = 0, most_shared = 0, registers = 0;
 };
 
 struct Variable {
@@ -371,9 +371,8 @@ struct Device {
         if (reply.error)
             return reply.error;
         auto word = reply.words.begin();
-        for (Word *field :
-             {&function.id, &function.parameter_bytes, &function.shared, &function.threads, &function.constant,
-              &function.local, &function.version, &function.capability, &function.most_shared, &function.registers}) {
+        for (Word *field : {&function.id, &function.parameter_bytes, &function.shared, &function.threads,
+                            &function.local, &function.capability, &function.most_shared, &function.registers}) {
             *field = *word++;
         }
         while (word != reply.words.end()) {
@@ -393,11 +392,17 @@ struct Device {
         return handles.count(handle) ? const_cast<Function *>(handle) : nullptr;
     }
 
+    // The same, ready to be asked about.
+    int find(const void *pointer, Function **kernel) {
+        *kernel = function(pointer);
+        return *kernel ? prepare(**kernel) : static_cast<int>(INVALID_FUNCTION);
+    }
+
     int global(Variable &variable, Word *address, Word *bytes) {
         if (const int error = load(*variable.module))
             return error;
         const bool shared = variable.managed != nullptr;
-        const Reply reply = ask(Ask::GLOBAL, {variable.module->id, shared}, variable.name.data(), variable.name.size());
+        const Reply reply = ask(Ask::GLOBAL, {variable.module->id}, variable.name.data(), variable.name.size());
         if (reply.error)
             return reply.error;
         if (!blocks.count(reply.words[0])) {
@@ -412,13 +417,12 @@ struct Device {
         return SUCCESS;
     }
 
-    int launch(Function *function, Size3 grid, Size3 block, Size3 cluster, std::size_t shared, void **arguments,
-               bool cooperative, const std::string *packed = nullptr) {
+    int launch(const void *kernel, Size3 grid, Size3 block, Size3 cluster, std::size_t shared, void **arguments,
+               const std::string *packed = nullptr) {
         if (broken)
             return broken;
-        if (!function)
-            return INVALID_FUNCTION;
-        if (const int error = prepare(*function)) {
+        Function *function = nullptr;
+        if (const int error = find(kernel, &function)) {
             if (error == NOT_SUPPORTED)
                 broken = error;  // what comes after would compute with what this launch did not
             return error;
@@ -437,7 +441,7 @@ struct Device {
             }
         }
         std::vector<Word> words{function->id, grid.x, grid.y, grid.z, block.x, block.y, block.z};
-        words.insert(words.end(), {cluster.x, cluster.y, cluster.z, shared, cooperative});
+        words.insert(words.end(), {cluster.x, cluster.y, cluster.z, shared});
         const Reply reply = ask(Ask::LAUNCH, words, data.data(), data.size());
         broken = reply.error == NOT_SUPPORTED ? reply.error : static_cast<int>(reply.words[0]);
         return reply.error;
@@ -500,15 +504,14 @@ const Name &name_of(int error) {
 
 // The bytes of a fatbin: its header names their number. An image may also be PTX text or a cubin.
 Word image_bytes(const unsigned char *image) {
-    std::uint32_t magic, header = 0;
+    std::uint32_t magic;
     std::memcpy(&magic, image, 4);
     if (magic == 0xBA55ED50u) {
         std::uint16_t size;
         Word files;
         std::memcpy(&size, image + 6, 2);
         std::memcpy(&files, image + 8, 8);
-        header = size;
-        return header + files;
+        return size + files;
     }
     return std::strlen(reinterpret_cast<const char *>(image));
 }
@@ -606,7 +609,7 @@ API int cudaGetFuncBySymbol(void **kernel, const void *host) {
 
 API int cudaLaunchKernel(const void *function, Size3 grid, Size3 block, void **arguments, std::size_t shared, void *) {
     LOCKED;
-    return returned(device().launch(device().function(function), grid, block, NO_CLUSTER, shared, arguments, false));
+    return returned(device().launch(function, grid, block, NO_CLUSTER, shared, arguments));
 }
 
 API int __cudaLaunchKernel(void *kernel, Size3 grid, Size3 block, void **arguments, std::size_t shared, void *stream) {
@@ -614,9 +617,8 @@ API int __cudaLaunchKernel(void *kernel, Size3 grid, Size3 block, void **argumen
 }
 
 API int cudaLaunchCooperativeKernel(const void *function, Size3 grid, Size3 block, void **arguments, std::size_t shared,
-                                    void *) {
-    LOCKED;
-    return returned(device().launch(device().function(function), grid, block, NO_CLUSTER, shared, arguments, true));
+                                    void *stream) {
+    return cudaLaunchKernel(function, grid, block, arguments, shared, stream);
 }
 
 struct LaunchAttribute {
@@ -624,12 +626,11 @@ struct LaunchAttribute {
     char padding[4];
     union {
         Size3 sizes;
-        int number;
         char room[64];
     };
 };
 
-enum { COOPERATIVE = 2, CLUSTER = 4 };  // ids of attributes; the others change nothing here
+enum { CLUSTER = 4 };  // id of an attribute; the others change nothing here
 
 struct LaunchConfig {
     Size3 grid, block;
@@ -639,24 +640,19 @@ struct LaunchConfig {
     unsigned count;
 };
 
-static Size3 cluster_of(const LaunchAttribute *attributes, unsigned count, bool *cooperative) {
+static Size3 cluster_of(const LaunchAttribute *attributes, unsigned count) {
     Size3 cluster = NO_CLUSTER;
     for (unsigned index = 0; index < count; ++index) {
         if (attributes[index].id == CLUSTER)
             cluster = attributes[index].sizes;
-        if (attributes[index].id == COOPERATIVE)
-            *cooperative = attributes[index].number != 0;
     }
     return cluster;
 }
 
 API int cudaLaunchKernelExC(const LaunchConfig *config, const void *function, void **arguments) {
     LOCKED;
-    bool cooperative = false;
-    const Size3 cluster = cluster_of(config->attributes, config->count, &cooperative);
-    Function *kernel = device().function(function);
-    return returned(
-        device().launch(kernel, config->grid, config->block, cluster, config->shared, arguments, cooperative));
+    const Size3 cluster = cluster_of(config->attributes, config->count);
+    return returned(device().launch(function, config->grid, config->block, cluster, config->shared, arguments));
 }
 
 struct FuncAttributes {
@@ -667,26 +663,22 @@ struct FuncAttributes {
 
 API int cudaFuncGetAttributes(FuncAttributes *attributes, const void *function) {
     LOCKED;
-    Function *kernel = device().function(function);
-    if (!kernel)
-        return returned(INVALID_FUNCTION);
-    if (const int error = device().prepare(*kernel))
+    Function *kernel = nullptr;
+    if (const int error = device().find(function, &kernel))
         return returned(error);
     *attributes = {};
-    attributes->shared = kernel->shared, attributes->constant = kernel->constant, attributes->local = kernel->local;
+    attributes->shared = kernel->shared, attributes->local = kernel->local;
     attributes->threads = static_cast<int>(kernel->threads),
     attributes->registers = static_cast<int>(kernel->registers);
-    attributes->ptx = static_cast<int>(kernel->version), attributes->binary = static_cast<int>(kernel->capability);
+    attributes->ptx = attributes->binary = static_cast<int>(kernel->capability);
     attributes->most_shared = static_cast<int>(kernel->most_shared);
     return returned(SUCCESS);
 }
 
 API int cudaFuncSetAttribute(const void *function, int attribute, int value) {
     LOCKED;
-    Function *kernel = device().function(function);
-    if (!kernel)
-        return returned(INVALID_FUNCTION);
-    if (const int error = device().prepare(*kernel))
+    Function *kernel = nullptr;
+    if (const int error = device().find(function, &kernel))
         return returned(error);
     return returned(
         device().ask(Ask::LIMIT, {kernel->id, static_cast<Word>(attribute), static_cast<Word>(value)}).error);
@@ -707,10 +699,8 @@ API int cudaFuncGetName(const char **name, const void *function) {
 
 static int occupancy(const void *function, Word threads, Word shared, Word cluster, int *blocks) {
     LOCKED;
-    Function *kernel = device().function(function);
-    if (!kernel)
-        return returned(INVALID_FUNCTION);
-    if (const int error = device().prepare(*kernel))
+    Function *kernel = nullptr;
+    if (const int error = device().find(function, &kernel))
         return returned(error);
     const Reply reply = device().ask(Ask::OCCUPANCY, {kernel->id, threads, shared, cluster});
     if (!reply.error)
@@ -729,8 +719,7 @@ API int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *f
 }
 
 API int cudaOccupancyMaxActiveClusters(int *clusters, const void *function, const LaunchConfig *config) {
-    bool ignored = false;
-    const Size3 size = cluster_of(config->attributes, config->count, &ignored);
+    const Size3 size = cluster_of(config->attributes, config->count);
     const Word blocks = std::max<Word>(1, Word{size.x} * size.y * size.z);
     return occupancy(function, Word{config->block.x} * config->block.y * config->block.z, config->shared, blocks,
                      clusters);
@@ -1318,8 +1307,8 @@ API int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, un
     LOCKED;
     std::string data;
     const bool packed = packed_parameters(extra, &data);
-    return returned(device().launch(device().function(function), {gx, gy, gz}, {bx, by, bz}, NO_CLUSTER, shared,
-                                    arguments, false, packed ? &data : nullptr));
+    return returned(
+        device().launch(function, {gx, gy, gz}, {bx, by, bz}, NO_CLUSTER, shared, arguments, packed ? &data : nullptr));
 }
 
 struct DriverConfig {
@@ -1332,12 +1321,11 @@ struct DriverConfig {
 
 API int cuLaunchKernelEx(const DriverConfig *config, void *function, void **arguments, void **extra) {
     LOCKED;
-    bool cooperative = false;
-    const Size3 cluster = cluster_of(config->attributes, config->count, &cooperative);
+    const Size3 cluster = cluster_of(config->attributes, config->count);
     std::string data;
     const bool packed = packed_parameters(extra, &data);
-    return returned(device().launch(device().function(function), config->grid, config->block, cluster, config->shared,
-                                    arguments, cooperative, packed ? &data : nullptr));
+    return returned(device().launch(function, config->grid, config->block, cluster, config->shared, arguments,
+                                    packed ? &data : nullptr));
 }
 
 API int cuTensorMapEncodeTiled(void *map, int type, std::uint32_t rank, void *address, const Word *dims,

@@ -339,7 +339,7 @@ class Engine:
         values = [*(lanes for _, lanes in places), *machine.registers]
         marked = self.undefined is not None and self.undefined.tracking
         chance = isinstance(self.schedule, OneByOne) and self.schedule.by_chance
-        if marked or chance or not all(map(_harmless, block.instructions)):
+        if marked or chance or self._stored[block.index]:
             self._rounds = 0
         elif self._seen is None:
             self._seen, self._next_look, self._rounds = (numbers, values), 0, ROUND  # look at each block from now on
