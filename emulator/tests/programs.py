@@ -38,8 +38,8 @@ def text_of(file: str, section: str | None = None) -> str:
 
 
 def table_of(file: str, name: str) -> Any:
-    """The value of a name in ``texts/FILE.json``; most are rows of a parametrized test."""
-    return json.loads((TEXTS / f"{file}.json").read_text(encoding="utf-8"))[name]
+    """The value of a name among the tables of ``tests/test_FILE.py``; most are rows of a parametrized test."""
+    return json.loads((TEXTS / "tables.json").read_text(encoding="utf-8"))[file][name]
 
 
 # Leaves the thread's index in %r0, the block's in %r60, the address of out[block, thread] in %rd0.

@@ -205,7 +205,10 @@ def test_a_hazard_is_exit_code_one(json_too: list[str], capsys: pytest.CaptureFi
     Path("race.ptx").write_text(RACE)
     assert main([*RACING, *json_too]) == 1
     out, err = capsys.readouterr()
-    assert "shared RAW" in out
+    if json_too:
+        (one,) = json.loads(out)["hazards"]
+        assert (one["kind"], one["level"], one["space"]) == ("RAW", "error", "shared")
+    assert json_too or "shared RAW" in out
     assert err == ""
     Path("race.ptx").write_text(REVERSED)
     assert main([*RACING, *json_too]) == 0

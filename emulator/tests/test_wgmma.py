@@ -192,7 +192,7 @@ def test_integer_sums_wrap_or_are_clamped(clamp: str, start: int, a: int, wanted
 
 
 def table(name: str) -> list[tuple[Any, ...]]:
-    """Rows of ``texts/wgmma.json``: a body, in which constants of this module go by their names, and what is found."""
+    """Rows of the table ``wgmma``: a body, in which constants of this module go by their names, and what is found."""
     return [(tuple(globals().get(part, part) for part in body), *rest) for body, *rest in table_of("wgmma", name)]
 
 

@@ -27,6 +27,7 @@ import numpy as np
 
 from ptxemu import __version__
 from ptxemu.errors import EmulationError, PtxemuError, printable
+from ptxemu.findings import Case, Outputs, of_launch
 from ptxemu.machine.core import Machine
 from ptxemu.machine.observer import Observer
 from ptxemu.nvcc import compile_file
@@ -131,6 +132,7 @@ def parser() -> Parser:
     made.add_argument("--max-instructions", default=str(MAX_INSTRUCTIONS), help=f"{most} (default: {MAX_INSTRUCTIONS})")
     made.add_argument("--seed", default="0", help="of random arguments (default: 0)")
     made.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    Outputs.add(made)
     return made
 
 
@@ -172,7 +174,8 @@ def run(argv: Sequence[str] | None = None) -> tuple[str, int]:
     """
     options = parser().parse_args(argv)
     try:
-        found = _launched(options)
+        outputs = Outputs.of(options)
+        found = _launched(options, outputs)
     except EmulationError as error:
         if error.kind in COULD_NOT_RUN:
             raise
@@ -187,10 +190,10 @@ def run(argv: Sequence[str] | None = None) -> tuple[str, int]:
         text = as_json(found, counters=options.counters)
     else:
         text = "\n".join(map(printable, render(found, counters=options.counters).splitlines()))
-    return text, int(found.hazards is not None and bool(found.hazards.reports))
+    return text, int(any(map(outputs.counts, found.findings)))
 
 
-def _launched(options: argparse.Namespace) -> Run:
+def _launched(options: argparse.Namespace, outputs: Outputs) -> Run:
     """Reads the options, launches, and writes what is to be saved."""
     seed, most = count_of(options.seed, "--seed"), count_of(options.max_instructions, "--max-instructions")
     grid, block = _sizes(options.grid, "--grid", GRID_LIMITS), _sizes(options.block, "--block", BLOCK_LIMITS)
@@ -228,6 +231,11 @@ def _launched(options: argparse.Namespace) -> Run:
             cluster=cluster,
             schedule=schedule,
         )
+    except EmulationError as error:
+        if error.kind not in COULD_NOT_RUN:
+            findings = of_launch(kernel.name, hazards.reports if hazards else (), error)
+            outputs.write(options.file, [Case(kernel.name, time.monotonic() - progress.start_time, tuple(findings))])
+        raise
     finally:
         progress.clear()
     after = _arrays(values)
@@ -235,7 +243,9 @@ def _launched(options: argparse.Namespace) -> Run:
     for name, path in targets.items():
         save(path, after[name])
     saved = {name: str(path) for name, path in targets.items()}
-    return Run(kernel, grid, block, shared, values, changed, saved, result, counters, hazards)
+    made = Run(kernel, grid, block, shared, values, changed, saved, result, counters, hazards)
+    outputs.write(options.file, [Case(kernel.name, result.seconds, made.findings)])
+    return made
 
 
 def _program(options: argparse.Namespace) -> Program:

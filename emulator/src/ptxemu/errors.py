@@ -88,6 +88,14 @@ class _Source(Protocol):
     """Where an instruction comes from."""
 
     @property
+    def file(self) -> str:
+        """The CUDA file."""
+
+    @property
+    def line(self) -> int:
+        """Its line."""
+
+    @property
     def chain(self) -> str:
         """Its CUDA lines, those of inlined calls included."""
 

@@ -12,12 +12,13 @@ import math
 
 import numpy as np
 
+from ptxemu.findings import Finding, of_launch
 from ptxemu.observe.counters import Counters, SourceConflicts
 from ptxemu.observe.hazards import Hazard, Hazards
 from ptxemu.run.launch import Kernel, Result
 from ptxemu.values import Array
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 TOP_OPCODES = 8
 TOP_LINES = 5
 TOP_HAZARDS = 10
@@ -55,6 +56,11 @@ class Run:
     result: Result
     counters: Counters
     hazards: Hazards | None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The hazards, as other tools take them."""
+        return tuple(of_launch(self.kernel.name, self.hazards.reports if self.hazards else ()))
 
 
 def render(found: Run, *, counters: bool) -> str:
@@ -159,7 +165,10 @@ def render_hazards(hazards: Hazards) -> str:
         groups.setdefault((each.kind, each.space, lines), []).append(each)
     if not groups:
         return "no hazards"
-    shown = [f"HAZARDS: {len(hazards.reports) + hazards.dropped}"]
+    warnings = sum(one.level == "warning" for one in hazards.reports)
+    errors = len(hazards.reports) + hazards.dropped - warnings
+    shown = [f"HAZARDS: {errors}"] if errors else []
+    shown += [f"warnings: {warnings}"] if warnings else []
     for first, *others in list(groups.values())[:TOP_HAZARDS]:
         shown.append(first.render() + (f"; and {len(others)} more of these CUDA lines" if others else ""))
     if rest := sum(map(len, list(groups.values())[TOP_HAZARDS:])):
@@ -191,7 +200,7 @@ def as_json(found: Run, *, counters: bool) -> str:
         "lane_instructions": found.counters.lane_instructions,
         "arguments": arguments,
         "counters": found.counters.facts() if counters else None,
-        "hazards": None if found.hazards is None else [hazard.render() for hazard in found.hazards.reports],
+        "hazards": None if found.hazards is None else [hazard.fields() for hazard in found.hazards.reports],
         "hazards_dropped": None if found.hazards is None else found.hazards.dropped,
     }
     return json.dumps(facts, indent=2, sort_keys=True)

@@ -25,6 +25,7 @@ import time
 
 from ptxemu.command import CUDA, Parser, Progress, count_of, schedule_of
 from ptxemu.errors import PtxemuError, printable
+from ptxemu.findings import Case, Finding, Outputs, differing, of_launch
 from ptxemu.host.device import Device, Launch, Options, Refused
 from ptxemu.host.gpus import GPUS
 from ptxemu.host.server import Server
@@ -67,6 +68,7 @@ def parser() -> Parser:
     most = "instructions of a launch, all threads together counting once, before it is stopped"
     made.add_argument("--max-instructions", default=str(MAX_INSTRUCTIONS), help=f"{most} (default: {MAX_INSTRUCTIONS})")
     made.add_argument("--json", default="", metavar="FILE.json", help="write every launch and hazard to a file")
+    Outputs.add(made)
     made.add_argument("--arch", default="", help="of a .cu file: what it is compiled for (default: that of --gpu)")
     libraries = "only print the folder of the libraries to link with, for an nvcc without libcudart.so"
     made.add_argument("--libraries", action="store_true", help=libraries)
@@ -81,27 +83,27 @@ def parser() -> Parser:
 class Report:
     """What all launches showed, told on stderr as it happens."""
 
+    outputs: Outputs = field(default_factory=Outputs)
     launches: list[Launch] = field(default_factory=list)
+    findings: dict[str, Finding] = field(default_factory=dict)  # of all launches, by fingerprint
+    cases: dict[str, Case] = field(default_factory=dict)  # by kernel
     refused: list[PtxemuError] = field(default_factory=list)  # what a GPU would have done
-    seen: set[str] = field(default_factory=set)  # hazards without address and count, which other launches had
 
     def launched(self, launch: Launch) -> None:
-        """A launch has ended: its hazards that are new, and its error."""
+        """A launch has ended: its findings that are new, and not known."""
         self.launches.append(launch)
-        new = []
-        for hazard in launch.hazards:
-            key = f"{hazard.kind} {hazard.path} {hazard.first.line} {hazard.second.line}"
-            if key not in self.seen:
-                self.seen.add(key)
-                new.append(hazard)
-        if new or launch.error:
+        found = of_launch(launch.kernel, launch.hazards, launch.error)
+        known = self.cases.get(launch.kernel, Case(launch.kernel, 0.0, ()))
+        self.cases[launch.kernel] = Case(known.kernel, known.seconds + launch.seconds, (*known.findings, *found))
+        new = [one for one in differing(found) if one.fingerprint not in self.findings]
+        self.findings |= {one.fingerprint: one for one in new}
+        shown = [one for one in new if one.fingerprint not in self.outputs.known]
+        if shown:
             say(f"{launch.kernel}, launch {len(self.launches)}, grid {launch.grid}, block {launch.block}:")
-        for hazard in new[:SHOWN]:
-            say(f"  {hazard.render()}")
-        if len(new) > SHOWN:
-            say(f"  {len(new) - SHOWN} more")
-        if launch.error:
-            say(f"  {launch.error}")
+        for one in shown[:SHOWN]:
+            say(f"  {one.message}")
+        if len(shown) > SHOWN:
+            say(f"  {len(shown) - SHOWN} more")
 
     def complained(self, error: PtxemuError) -> None:
         """A call could not be done: by a GPU neither, or only here, which the exit code tells."""
@@ -110,21 +112,25 @@ class Report:
         say(str(error))
 
     @property
-    def found(self) -> int:
-        """Hazards that differ, and launches that ended early."""
-        return len(self.seen) + sum(launch.error is not None for launch in self.launches)
+    def failed(self) -> bool:
+        """Whether something was found that counts."""
+        return any(map(self.outputs.counts, self.findings.values()))
 
     def summary(self) -> str:
         """One line."""
-        kernels = len({launch.kernel for launch in self.launches})
         lanes = sum(launch.lane_instructions for launch in self.launches)
         seconds = sum(launch.seconds for launch in self.launches)
-        times = f"{_counted(len(self.launches), 'launch')} of {_counted(kernels, 'kernel')}"
-        ended = sum(launch.error is not None for launch in self.launches)
-        verdict = [f"HAZARDS: {len(self.seen)}"] if self.seen else []
-        verdict += [f"{_counted(ended, 'launch')} ended early"] if ended else []
+        times = f"{_counted(len(self.launches), 'launch')} of {_counted(len(self.cases), 'kernel')}"
+        new = [one for one in self.findings.values() if one.fingerprint not in self.outputs.known]
+        hazards = sum(one.level == "error" and not one.ended for one in new)
+        warnings, ended = sum(one.level == "warning" for one in new), sum(one.ended for one in new)
+        verdict = [f"HAZARDS: {hazards}"] if hazards else []
+        verdict += [_counted(warnings, "warning")] if warnings else []
+        verdict += [f"{_counted(ended, 'error')} that ended a launch"] if ended else []
         verdict += [f"{_counted(len(self.refused), 'thing')} could not be run, see above"] if self.refused else []
-        return f"{times}, {lanes:,} lane-instructions in {seconds:.1f} s: {', '.join(verdict) or 'no hazards'}"
+        verdict = verdict or ["no hazards"]
+        verdict += [f"{known} known"] if (known := len(self.findings) - len(new)) else []
+        return f"{times}, {lanes:,} lane-instructions in {seconds:.1f} s: {', '.join(verdict)}"
 
     def as_json(self, code: int) -> str:
         """The same facts for scripts."""
@@ -137,7 +143,7 @@ class Report:
             }
             for one in self.launches
         ]  # fmt: skip
-        facts = {"schema_version": SCHEMA_VERSION, "exit_code": code, "launches": launches}
+        facts = {"schema_version": SCHEMA_VERSION, "exit_code": code, "failed": self.failed, "launches": launches}
         return json.dumps(facts | {"refused": [str(error) for error in self.refused]}, indent=2) + "\n"
 
 
@@ -235,17 +241,18 @@ def run(argv: Sequence[str]) -> int:
         GPUS[given.gpu], not given.no_hazards, schedule_of(given.schedule), given.exited_arrive,
         parse_bytes(given.memory_budget), most,
     )  # fmt: skip
-    report = Report()
+    report = Report(Outputs.of(given))
     with tempfile.TemporaryDirectory(prefix="ptxemu-") as folder:
         command, name = _command(given, Path(folder)), Path(given.program).name
         code = _supervised(command, name, options, report, Path(folder))
     say(report.summary())
-    if report.found:
+    if report.failed:
         code = 1
     elif report.refused and not code:
         code = 2
     if kept is not None:
         write_whole(kept, report.as_json(code).encode())
+    report.outputs.write(given.program, list(report.cases.values()), [str(error) for error in report.refused])
     return code
 
 

@@ -43,6 +43,12 @@ KINDS = {
     "exit": "access of another block's shared memory, which may have exited by then: a cluster barrier is missing",
     "same-instruction write": "two lanes of one instruction write the same byte",
 }
+WARNINGS = frozenset({"mbarrier fence"})  # the manual asks for it, and no known chip needs it
+
+
+def level_of(kind: str) -> str:
+    """``error``: undefined, or wrong numbers are possible; ``warning``: asked for, and harmless on all known chips."""
+    return "warning" if kind in WARNINGS else "error"
 
 
 @dataclass(frozen=True)
@@ -74,13 +80,19 @@ class Hazard:
     path: str = "<ptx>"
     place: str = ""
 
+    @property
+    def level(self) -> str:
+        """``error`` or ``warning``, as `level_of` says."""
+        return level_of(self.kind)
+
     def render(self) -> str:
         """One readable line."""
         times = "once" if self.count == 1 else f"{self.count} times"
         elsewhere = "" if self.first_block == self.block else f" of block {self.first_block}"
         place = f"{self.address:#x}" + (f", {self.place}" if self.place else "")
+        warning = "" if self.level == "error" else "warning: "
         return (
-            f"{self.path}:{self.second.line}: {self.space} {self.kind} ({KINDS[self.kind]}) at {place}, "
+            f"{self.path}:{self.second.line}: {warning}{self.space} {self.kind} ({KINDS[self.kind]}) at {place}, "
             f"block {self.block}: thread {self.second_thread} in {self.second.place}, not ordered after "
             f"thread {self.first_thread}{elsewhere} in {self.first.place}; {times}"
         )
@@ -92,8 +104,8 @@ class Hazard:
             ("first", self.first, self.first_block, self.first_thread),
         )
         return {
-            "kind": self.kind, "meaning": KINDS[self.kind], "space": self.space, "address": self.address,
-            "place": self.place, "count": self.count, "ptx": self.path,
+            "kind": self.kind, "level": self.level, "meaning": KINDS[self.kind],
+            "space": self.space, "address": self.address, "place": self.place, "count": self.count, "ptx": self.path,
             **{
                 name: {
                     "line": instruction.line, "instruction": str(instruction), "block": block, "thread": thread,
