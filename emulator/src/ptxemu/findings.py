@@ -45,12 +45,15 @@ class Place:
     @property
     def text(self) -> str:
         """The line itself, without what surrounds it; the opcode where the file cannot be read."""
-        lines = _lines(self.file)
+        try:
+            lines = _lines(self.file, Path(self.file).stat().st_mtime_ns)
+        except OSError:
+            lines = ()
         return " ".join(lines[self.line - 1].split()) if 0 < self.line <= len(lines) else self.opcode
 
 
 @lru_cache(maxsize=64)
-def _lines(file: str) -> tuple[str, ...]:
+def _lines(file: str, changed: int) -> tuple[str, ...]:  # noqa: ARG001 - part of the cache's key
     try:
         return tuple(read_text(Path(file)).split("\n"))
     except PtxemuError:
