@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 import difflib
 from io import BytesIO
 import math
@@ -33,7 +34,7 @@ from ptxemu.machine.observer import Observer
 from ptxemu.nvcc import compile_file
 from ptxemu.observe.counters import Counters
 from ptxemu.observe.hazards import Hazards
-from ptxemu.run.launch import MAX_INSTRUCTIONS, Program, load
+from ptxemu.run.launch import MAX_INSTRUCTIONS, Program, Result, load
 from ptxemu.screen import Named, Run, as_json, render
 from ptxemu.targets import BLOCK_LIMITS, GRID_LIMITS, MAX_CLUSTER
 from ptxemu.text import output_file, parse_bytes, write_whole
@@ -64,6 +65,7 @@ Number = TypeVar("Number", np.generic, int | float)
 LARGEST = 4 << 30  # bytes of one array
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 _SHAPE = re.compile(r"\d{1,30}(x\d{1,30})*", re.ASCII)
+SCHEDULES_HELP = "as long as the order can matter, run each launch up to N times, in other orders (default: 1)"
 QUIET, EVERY = 2.0, 0.5  # seconds before the first progress line, and between two
 
 
@@ -120,6 +122,7 @@ def parser() -> Parser:
         ("target", "the GPU whose limits hold, such as sm_90 (default: the file's)"),
     ):
         made.add_argument(f"--{name}", default="", help=text)
+    made.add_argument("--schedules", default="1", metavar="N", help=f"{SCHEDULES_HELP}; with --hazards")
     made.add_argument("--hazards", action="store_true", help="look for races and missing waits")
     made.add_argument(
         "--counters", action="store_true", help="Nsight Compute's counters, and the source lines with bank conflicts"
@@ -165,6 +168,68 @@ class Progress(Observer):
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
+@dataclass
+class Orders:
+    """One launch in several orders of its warps, each from the same arrays.
+
+    Attributes:
+        schedules: the orders, the first of which counts.
+        arrays: what the launch changes, by name.
+        hazards: what says whether further orders can show anything; None: nobody.
+        done: orders that were run.
+        differing: arrays that held something else after another order, and after which one.
+    """
+
+    schedules: Sequence[str | int]
+    arrays: dict[str, Array]
+    hazards: Hazards | None
+    done: list[str | int] = field(default_factory=list)
+    differing: dict[str, str | int] = field(default_factory=dict)
+
+    def run(
+        self,
+        launch: Callable[[str | int, Progress, Sequence[Observer]], Result],
+        watch: Callable[[], Progress],
+        counters: Counters,
+    ) -> Result:
+        """Launches until nothing else can be seen; what the first launch gave, whose numbers stay in the arrays."""
+        before = {name: array.copy() for name, array in self.arrays.items()}
+        first, after = self._launch(launch, watch, [counters]), dict[str, Array]()
+        for name, array in self.arrays.items():
+            after[name] = array.copy()
+        while len(self.done) < len(self.schedules) and not (self.hazards and enough(self.hazards, self.done)):
+            self._put(before)
+            self._launch(launch, watch, [])
+            for name, array in self.arrays.items():
+                if _differences(after[name], array):
+                    self.differing.setdefault(name, self.done[-1])
+        self._put(after)
+        return first
+
+    def _launch(
+        self,
+        launch: Callable[[str | int, Progress, Sequence[Observer]], Result],
+        watch: Callable[[], Progress],
+        observers: Sequence[Observer],
+    ) -> Result:
+        schedule, progress = self.schedules[len(self.done)], watch()
+        try:
+            result = launch(schedule, progress, observers)
+        except EmulationError as error:
+            if self.done:
+                error.hint = "; ".join(filter(None, (error.hint, f"seen with --schedule {schedule}")))
+            raise
+        finally:
+            progress.clear()
+        self.done.append(schedule)
+        return result
+
+    def _put(self, held: dict[str, Array]) -> None:
+        for name, array in self.arrays.items():
+            if array.flags.writeable:
+                array[...] = held[name]
+
+
 def run(argv: Sequence[str] | None = None) -> tuple[str, int]:
     """Runs the kernel that the command line names; the text to print and the exit code, 0 or 1.
 
@@ -198,7 +263,9 @@ def _launched(options: argparse.Namespace, outputs: Outputs) -> Run:
     seed, most = count_of(options.seed, "--seed"), count_of(options.max_instructions, "--max-instructions")
     grid, block = _sizes(options.grid, "--grid", GRID_LIMITS), _sizes(options.block, "--block", BLOCK_LIMITS)
     cluster = _sizes(options.cluster, "--cluster", (MAX_CLUSTER,) * 3) if options.cluster else None
-    schedule = schedule_of(options.schedule)
+    schedules = schedules_of(options.schedule, options.schedules)
+    if len(schedules) > 1 and not options.hazards:
+        raise PtxemuError("--schedules", expected="--hazards beside it", found="none")
     shared = (
         parse_bytes(options.shared, "an amount of shared memory", "--shared 48KiB")
         if options.shared not in ("", "0")
@@ -215,14 +282,15 @@ def _launched(options: argparse.Namespace, outputs: Outputs) -> Run:
             _refuse(f"{value.name} ({parameter})", expected, f"{dtype}:{number}")
     before = {name: array.copy() for name, array in _arrays(values).items()}
     counters, hazards = Counters(), Hazards() if options.hazards else None
-    progress = Progress(kernel.name, math.prod(grid))
-    try:
-        result = kernel.launch(
+    named = {value.name: value.value for value in values}
+
+    def launched(schedule: str | int, progress: Progress, observers: Sequence[Observer]) -> Result:
+        return kernel.launch(
             grid,
             block,
-            {value.name: value.value for value in values},
+            named,
             shared_bytes=shared,
-            observers=[counters, *([hazards] if hazards else []), *([progress] if progress.shown else [])],
+            observers=[*observers, *([hazards] if hazards else []), *([progress] if progress.shown else [])],
             memory_budget=budget,
             max_instructions=most,
             exited_arrive=options.exited_arrive,
@@ -231,19 +299,34 @@ def _launched(options: argparse.Namespace, outputs: Outputs) -> Run:
             cluster=cluster,
             schedule=schedule,
         )
+
+    orders, started = Orders(schedules, _arrays(values), hazards), time.monotonic()
+    try:
+        result = orders.run(launched, lambda: Progress(kernel.name, math.prod(grid)), counters)
     except EmulationError as error:
         if error.kind not in COULD_NOT_RUN:
             findings = of_launch(kernel.name, hazards.reports if hazards else (), error)
-            outputs.write(options.file, [Case(kernel.name, time.monotonic() - progress.start_time, tuple(findings))])
+            outputs.write(options.file, [Case(kernel.name, time.monotonic() - started, tuple(findings))])
         raise
-    finally:
-        progress.clear()
     after = _arrays(values)
     changed = {name: _differences(before[name], array) for name, array in after.items()}
     for name, path in targets.items():
         save(path, after[name])
     saved = {name: str(path) for name, path in targets.items()}
-    made = Run(kernel, grid, block, shared, values, changed, saved, result, counters, hazards)
+    made = Run(
+        kernel,
+        grid,
+        block,
+        shared,
+        values,
+        changed,
+        saved,
+        result,
+        counters,
+        hazards,
+        tuple(orders.done),
+        orders.differing,
+    )
     outputs.write(options.file, [Case(kernel.name, result.seconds, made.findings)])
     return made
 
@@ -302,6 +385,20 @@ def schedule_of(text: str) -> str | int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise PtxemuError("bad --schedule", expected="together, reverse or a seed", found=repr(text))
     return int(text)
+
+
+def schedules_of(chosen: str, count: str) -> list[str | int]:
+    """The orders to run: the one that was chosen, or so many different ones."""
+    number = count_of(count, "--schedules")
+    if number < 1 or (number > 1 and chosen):
+        found = f"--schedule {chosen} beside it" if chosen else repr(count)
+        raise PtxemuError("bad --schedules", expected="1 or more, without --schedule", found=found)
+    return ["together", "reverse", *range(number - 2)][:number] if number > 1 else [schedule_of(chosen)]
+
+
+def enough(hazards: Hazards, run: Sequence[str | int]) -> bool:
+    """Whether further schedules cannot show anything else; ``elect.sync`` chooses another lane in the second one."""
+    return hazards.any_schedule and len(run) > hazards.elects
 
 
 def _differences(before: Array, after: Array) -> int:

@@ -6,7 +6,7 @@ Counters carry both names: a short one, and Nsight Compute's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 import json
 import math
 
@@ -44,6 +44,8 @@ class Run:
         saved: files that were written, by name.
         result, counters: of the launch.
         hazards: None where nobody looked.
+        schedules: that were run; `result`, `counters` and the arrays are of the first one.
+        differing: arrays that held something else after another schedule, and after which one.
     """
 
     kernel: Kernel
@@ -56,6 +58,8 @@ class Run:
     result: Result
     counters: Counters
     hazards: Hazards | None
+    schedules: tuple[str | int, ...] = ("together",)
+    differing: dict[str, str | int] = field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -78,7 +82,8 @@ def render(found: Run, *, counters: bool) -> str:
     if counters:
         parts.append(render_counters(found.counters))
     if found.hazards is not None:
-        parts.append(render_hazards(found.hazards))
+        parts.append(render_hazards(found.hazards, len(found.schedules)))
+    parts += [f"{name} holds other numbers with --schedule {schedule}" for name, schedule in found.differing.items()]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -157,14 +162,14 @@ def _conflicts(found: Sequence[SourceConflicts], folder: str) -> str:
     return "\n".join(lines)
 
 
-def render_hazards(hazards: Hazards) -> str:
-    """The first hazards, one of each pair of CUDA lines, or that there are none."""
+def render_hazards(hazards: Hazards, schedules: int = 1) -> str:
+    """The first hazards, one of each pair of CUDA lines, or that there are none; `schedules`: how many were tried."""
     groups: dict[object, list[Hazard]] = {}
     for each in hazards.reports:
         lines = each.first.source or each.first.line, each.second.source or each.second.line
         groups.setdefault((each.kind, each.space, lines), []).append(each)
     if not groups:
-        return "no hazards"
+        return f"no hazards {covered(hazards.may_differ, schedules)}"
     warnings = sum(one.level == "warning" for one in hazards.reports)
     errors = len(hazards.reports) + hazards.dropped - warnings
     shown = [f"HAZARDS: {errors}"] if errors else []
@@ -174,6 +179,15 @@ def render_hazards(hazards: Hazards) -> str:
     if rest := sum(map(len, list(groups.values())[TOP_HAZARDS:])):
         shown.append(f"... {rest} more")
     return "\n".join(shown)
+
+
+def covered(may_differ: Sequence[str], schedules: int) -> str:
+    """What "no hazards" covers: all schedules, or those that were tried, and why others may differ."""
+    if not may_differ:
+        return "in any schedule of this launch"
+    tried = f"in {schedules} schedules" if schedules > 1 else "in this schedule"
+    more = "" if schedules > 1 else "; --schedules 20 tries more"
+    return f"{tried}; others may differ in {may_differ[0]}{more}"
 
 
 def as_json(found: Run, *, counters: bool) -> str:
@@ -201,6 +215,10 @@ def as_json(found: Run, *, counters: bool) -> str:
         "arguments": arguments,
         "counters": found.counters.facts() if counters else None,
         "hazards": None if found.hazards is None else [hazard.fields() for hazard in found.hazards.reports],
+        "schedules": list(found.schedules),
+        "any_schedule": None if found.hazards is None else found.hazards.any_schedule,
+        "may_differ": None if found.hazards is None else list(found.hazards.may_differ),
+        "numbers_differ": {name: str(schedule) for name, schedule in found.differing.items()},
         "hazards_dropped": None if found.hazards is None else found.hazards.dropped,
     }
     return json.dumps(facts, indent=2, sort_keys=True)

@@ -17,6 +17,7 @@ import os
 
 import numpy as np
 
+from ptxemu.command import enough
 from ptxemu.errors import EmulationError, PtxemuError
 from ptxemu.host.fatbin import ptx_of
 from ptxemu.host.gpus import Gpu
@@ -106,6 +107,16 @@ class DeviceMemory(GlobalMemory):
         _, mapped = self.places.pop(base)
         mapped.madvise(mmap.MADV_REMOVE)
 
+    def contents(self) -> list[tuple[Array, Array]]:
+        """Everything that is allocated, with a copy of what it holds."""
+        return [(buffer.storage, buffer.storage.copy()) for buffer in self._buffers]
+
+    @staticmethod
+    def restore(contents: list[tuple[Array, Array]]) -> None:
+        """Puts back what `contents` found."""
+        for storage, held in contents:
+            storage[...] = held
+
     def room(self, address: int) -> int:
         """Bytes from an address to the end of its allocation; 0 outside of all."""
         at = bisect_right(self._bases, address) - 1
@@ -166,6 +177,9 @@ class Launch:
         shared_bytes: dynamic shared memory of a block.
         lane_instructions: what it executed.
         seconds: wall-clock time.
+        watched: whether hazards were looked for.
+        schedules: orders of warps in which it was run.
+        may_differ: why other orders may show something else, as `Hazards.may_differ`.
         hazards: found in it.
         error: why it ended early; None if it did not.
     """
@@ -177,6 +191,9 @@ class Launch:
     shared_bytes: int
     lane_instructions: int = 0
     seconds: float = 0.0
+    watched: bool = True
+    schedules: tuple[str | int, ...] = ()
+    may_differ: tuple[str, ...] = ()
     hazards: tuple[Hazard, ...] = ()
     error: EmulationError | None = None
 
@@ -187,7 +204,7 @@ class Options:
 
     gpu: Gpu
     hazards: bool = True
-    schedule: str | int = "together"
+    schedules: tuple[str | int, ...] = ("together",)
     exited_arrive: bool = False
     memory_budget: int = MEMORY_BUDGET
     max_instructions: int = MAX_INSTRUCTIONS
@@ -311,7 +328,7 @@ class Device:
         entry = self.entries[number]
         grid, block, wanted = (_three(sizes[at : at + 3]) for at in (0, 3, 6))
         cluster = wanted if all(wanted) else None
-        launch = Launch(entry.name, grid, block, cluster, shared)
+        launch = Launch(entry.name, grid, block, cluster, shared, watched=self.options.hazards)
         if shared > entry.dynamic:
             expected = f"at most {entry.dynamic} bytes, or cudaFuncSetAttribute before"
             what = f"dynamic shared memory of {entry.name}"
@@ -319,31 +336,58 @@ class Device:
         if not all((*grid, *block)):
             what = f"grid and block of {entry.name}"
             raise Refused(INVALID_CONFIGURATION, what, expected="1 or more each", found=(grid, block))
-        counters, hazards = Counters(), Hazards() if self.options.hazards else None
-        shown = self.watch(entry.name, math.prod(grid))
-        watching: list[Observer] = [counters, *([hazards] if hazards else []), *([shown[1]] if shown else [])]
-        chosen = self.options
-        error = SUCCESS
+        hazards = Hazards() if self.options.hazards else None
+        several = len(self.options.schedules) > 1
+        before = self.memory.contents() if several else []
+        error, after = SUCCESS, before
+        for schedule in self.options.schedules:
+            if launch.schedules:
+                self.memory.restore(before)
+            counters = Counters()
+            failed = self._run(entry, launch, data, [counters, *([hazards] if hazards else [])], schedule)
+            if not launch.schedules:
+                launch.lane_instructions = counters.lane_instructions
+                after, error = self.memory.contents() if several else after, failed
+            launch.schedules += (schedule,)
+            if failed or (hazards and enough(hazards, launch.schedules)):
+                break
+        if len(launch.schedules) > 1:
+            self.memory.restore(after)  # what the program sees is of the first one
+        if hazards:
+            launch.hazards, launch.may_differ = hazards.reports, hazards.may_differ
+        self.tell(launch)
+        return error
+
+    def _run(self, entry: Entry, launch: Launch, data: bytes, observers: list[Observer], schedule: str | int) -> int:
+        """Runs a launch in one order and notes its time and error; `SUCCESS`, or the error's number.
+
+        Raises:
+            Refused: the launch does not fit the kernel, or the kernel cannot be run here.
+        """
+        shown, chosen = self.watch(entry.name, math.prod(launch.grid)), self.options
+        module = entry.module.program.module
         try:
-            module = entry.module.program.module
-            layout = Layout(module, entry.kernel.function, grid, block, shared, self._target(entry), cluster)
-            result = entry.kernel.execute(
-                layout, data, self.memory, entry.module.globals, tuple(watching), chosen.memory_budget,
-                chosen.max_instructions, shown[0] if shown else None,
-                exited_arrive=chosen.exited_arrive, schedule=chosen.schedule,
+            layout = Layout(
+                module, entry.kernel.function, launch.grid, launch.block, launch.shared_bytes, self._target(entry),
+                launch.cluster,
             )  # fmt: skip
-            launch.seconds = result.seconds
+            result = entry.kernel.execute(
+                layout, data, self.memory, entry.module.globals, (*observers, *([shown[1]] if shown else [])),
+                chosen.memory_budget, chosen.max_instructions, shown[0] if shown else None,
+                exited_arrive=chosen.exited_arrive, schedule=schedule,
+            )  # fmt: skip
         except EmulationError as found:
             if found.kind in COULD_NOT_RUN:
                 what = f"{entry.name}: {found.what}"
                 raise _refused(COULD_NOT_RUN[found.kind], found, what) from found
-            launch.error, error = found, BROKEN_BY.get(found.kind, LAUNCH_FAILURE)
+            if launch.schedules:
+                found.hint = "; ".join(filter(None, (found.hint, f"seen with --schedule {schedule}")))
+            launch.error = found
             if found.kind == "trap" and "assert" in found.what:
-                error = ASSERTED
-        launch.lane_instructions = counters.lane_instructions
-        launch.hazards = hazards.reports if hazards else ()
-        self.tell(launch)
-        return error
+                return ASSERTED
+            return BROKEN_BY.get(found.kind, LAUNCH_FAILURE)
+        launch.seconds += result.seconds
+        return SUCCESS
 
     def _target(self, entry: Entry) -> str | None:
         """The architecture of a launch; PTX for one architecture alone is for itself."""

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from ptxemu.command import CUDA, Parser, Progress, count_of, schedule_of
+from ptxemu.command import CUDA, SCHEDULES_HELP, Parser, Progress, count_of, schedules_of
 from ptxemu.errors import PtxemuError, printable
 from ptxemu.findings import Case, Finding, Outputs, differing, of_launch
 from ptxemu.host.device import Device, Launch, Options, Refused
@@ -32,6 +32,7 @@ from ptxemu.host.server import Server
 from ptxemu.machine.observer import Observer
 from ptxemu.nvcc import compile_program, host_compiler
 from ptxemu.run.launch import MAX_INSTRUCTIONS
+from ptxemu.screen import covered
 from ptxemu.text import output_file, parse_bytes, write_whole
 
 HERE = Path(__file__).parent
@@ -62,6 +63,7 @@ def parser() -> Parser:
     made.add_argument("--no-hazards", action="store_true", help="only run the kernels: faster")
     order = "order in which ready warps run: together (default), reverse, or a seed"
     made.add_argument("--schedule", default="", help=order)
+    made.add_argument("--schedules", default="1", metavar="N", help=SCHEDULES_HELP)
     exited = "exited threads count as arrived at a block's barrier"
     made.add_argument("--exited-arrive", action="store_true", help=exited)
     made.add_argument("--memory-budget", default="1GiB", help="registers and shared memory at a time (default: 1GiB)")
@@ -128,9 +130,19 @@ class Report:
         verdict += [_counted(warnings, "warning")] if warnings else []
         verdict += [f"{_counted(ended, 'error')} that ended a launch"] if ended else []
         verdict += [f"{_counted(len(self.refused), 'thing')} could not be run, see above"] if self.refused else []
-        verdict = verdict or ["no hazards"]
+        verdict = verdict or [self._covered()]
         verdict += [f"{known} known"] if (known := len(self.findings) - len(new)) else []
         return f"{times}, {lanes:,} lane-instructions in {seconds:.1f} s: {', '.join(verdict)}"
+
+    def _covered(self) -> str:
+        """What "no hazards" stands for."""
+        watched = [one for one in self.launches if one.watched]
+        if not watched:
+            return "no hazards were looked for" if self.launches else "no hazards"
+        open_ = next((one for one in watched if one.may_differ), None)
+        if open_ is None:
+            return "no hazards in any schedule of these launches"
+        return f"no hazards {covered(open_.may_differ, max(len(one.schedules) for one in watched))}"
 
     def as_json(self, code: int) -> str:
         """The same facts for scripts."""
@@ -139,7 +151,8 @@ class Report:
                 "kernel": one.kernel, "grid": one.grid, "block": one.block, "cluster": one.cluster,
                 "shared_bytes": one.shared_bytes, "lane_instructions": one.lane_instructions,
                 "seconds": round(one.seconds, 6), "error": None if one.error is None else str(one.error),
-                "hazards": [hazard.fields() for hazard in one.hazards],
+                "schedules": one.schedules, "any_schedule": one.watched and not one.may_differ,
+                "may_differ": one.may_differ, "hazards": [hazard.fields() for hazard in one.hazards],
             }
             for one in self.launches
         ]  # fmt: skip
@@ -237,10 +250,12 @@ def run(argv: Sequence[str]) -> int:
         raise PtxemuError("no program is named", expected="ptxemu run [options] PROGRAM", found="options alone")
     most = count_of(given.max_instructions, "--max-instructions")
     kept = output_file(given.json, ".json", "--json") if given.json else None
+    schedules = tuple(schedules_of(given.schedule, given.schedules))
+    if given.no_hazards and len(schedules) > 1:
+        raise PtxemuError("--schedules", expected="no --no-hazards beside it", found="both")
     options = Options(
-        GPUS[given.gpu], not given.no_hazards, schedule_of(given.schedule), given.exited_arrive,
-        parse_bytes(given.memory_budget), most,
-    )  # fmt: skip
+        GPUS[given.gpu], not given.no_hazards, schedules, given.exited_arrive, parse_bytes(given.memory_budget), most
+    )
     report = Report(Outputs.of(given))
     with tempfile.TemporaryDirectory(prefix="ptxemu-") as folder:
         command, name = _command(given, Path(folder)), Path(given.program).name

@@ -163,6 +163,31 @@ class Flow:
                 found.add(id(poll))
         return frozenset(found)
 
+    @cached_property
+    def retried(self) -> frozenset[int]:
+        """Polls of mbarriers, by id, to which code leads back that changes nothing but registers: asked until true."""
+        found = set()
+        for block in self.blocks:
+            last = block.instructions[-1] if block.instructions else None
+            if last is None or not last.opcode.startswith(POLLS):
+                continue
+            ahead, seen = [block.following], set[int]()
+            while ahead:
+                index = ahead.pop()
+                if index == block.index:
+                    found.add(id(last))
+                    break
+                if index is None or index in seen or not all(map(_only_registers, self.blocks[index].instructions)):
+                    continue
+                seen.add(index)
+                ahead += [self.blocks[index].target, self.blocks[index].following]
+        return frozenset(found)
+
+
+def _only_registers(instruction: Instruction) -> bool:
+    row = ROWS.get(instruction.opcode)
+    return word(instruction.opcode) in ("bra", "mov", "nanosleep") or (row is not None and row.kind == "lane")
+
 
 def word(opcode: str) -> str:
     """The part of an opcode before the first dot: ``bar`` of ``bar.sync``."""

@@ -331,6 +331,9 @@ class Observer:
     def mbarrier_completed(self, offset: int, blocks: BoolArray) -> None:
         """The mbarriers at this offset of these blocks have completed a phase."""
 
+    def polled(self, step: Step) -> None:
+        """A poll's answer matters: false, because nobody can go on otherwise, or true where false leads elsewhere."""
+
     def cluster_arrived(self, step: Step, lanes: BoolArray, *, ordered: bool) -> None:
         """These lanes, of the full shape, have arrived at the barrier of their cluster."""
 

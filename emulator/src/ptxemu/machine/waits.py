@@ -55,6 +55,7 @@ class Waits:
 
     machine: FullMachine
     unheard: frozenset[int] = frozenset()  # `Flow.unheard`
+    retried: frozenset[int] = frozenset()  # `Flow.retried`
     suspended: list[Suspended] = field(default_factory=list)
     _seen: int = 0  # the machine's progress when everybody was asked last
     _rounds: int = 0
@@ -132,6 +133,8 @@ class Waits:
         self._rounds += 1
         for each in found:
             self._answer(each.step, each.step.lanes(), answer=False)
+            for observer in self.machine.observers:
+                observer.polled(each.step)
         self.suspended = [each for each in self.suspended if each not in found]
         return found
 
@@ -172,6 +175,8 @@ class Waits:
             targets = self.machine.mbarriers.targets(step, step.address(1), lanes)
             for observer in self.machine.observers:
                 observer.mbarrier(step, targets, "wait")
+                if id(step.instruction) not in self.retried:
+                    observer.polled(step)
 
     @staticmethod
     def _answer(step: Step, lanes: BoolArray, *, answer: bool) -> None:

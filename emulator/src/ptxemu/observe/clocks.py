@@ -158,6 +158,40 @@ class Clocks:
         self._open[key] = self._open.get(key, np.zeros_like(self.known[0])).copy()
         self._open[key][column] = self.now
 
+    def announce(self, key: Key, agent: Key) -> int:
+        """A phase of the mbarrier `key` is about to complete; who finds it complete knows so by this agent's time."""
+        self.tick()
+        column = 2 * len(self.known) - 2 - self.agent(agent)
+        self._open[key] = self._open.get(key, np.zeros_like(self.known[0])).copy()
+        self._open[key][column] = self.now
+        return self.now
+
+    def learn(self, lanes: BoolArray, agent: Key) -> int:
+        """These lanes know that the agent acts now; the time."""
+        self.tick()
+        rows, number = self._rows(lanes), self.agent(agent)
+        self.known[rows, 2 * len(self.known) - 2 - number] = self.now
+        return self.now
+
+    def whole(self, lanes: BoolArray) -> BoolArray:
+        """These lanes, or all of their warps while lanes of a warp have one clock."""
+        return self.exists & lanes.any(axis=1, keepdims=True) if self.per_warp else lanes
+
+    def knows(self, lanes: BoolArray, agent: Key, time: int) -> bool:
+        """Whether all these lanes know what an agent did at a time."""
+        rows, number = self._rows(lanes), self.agent(agent)
+        return bool((self.known[rows, 2 * len(self.known) - 2 - number] >= time).all())
+
+    def told(self, key: Key, threads: Array, time: int) -> bool:
+        """Whether those who arrived at an mbarrier so far knew what all these threads did at a time."""
+        if key not in self._open:
+            return False
+        return bool((self._open[key][threads >> self._shift] >= time).all())
+
+    def told_one(self, key: Key, threads: Array, time: int) -> bool:
+        """As `told`, of any of these threads."""
+        return bool((self._open[key][threads >> self._shift] >= time).any()) if key in self._open else False
+
     def order(self, lanes: BoolArray) -> None:
         """A memory fence of these lanes: relaxed arrivals after it release what comes before, and likewise waits."""
         rows, self._met = self._rows(lanes), None

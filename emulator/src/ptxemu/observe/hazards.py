@@ -14,7 +14,7 @@ they begin to differ. Most kernels use shared memory alike in all blocks, and th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy as np
 from ptxemu.machine.core import Machine, Step
 from ptxemu.machine.observer import Access, Copy, RemoteAccess, Targets
 from ptxemu.machine.state import FullMachine
-from ptxemu.observe.clocks import Finding
+from ptxemu.observe.clocks import MOST_THREADS, Finding
 from ptxemu.observe.operations import Products
 from ptxemu.observe.races import GlobalRaces
 from ptxemu.observe.synchronisation import Group, row
@@ -116,6 +116,9 @@ class Hazard:
         }  # fmt: skip
 
 
+MIXED = "global memory that one thread writes and another one reads in this launch"
+# Parts of instructions whose answers depend on time or on where a warp runs.
+TIMELY = ("activemask", "%clock", "%globaltimer", "%smid", "%nsmid", "%warpid", "%nwarpid")
 STRONG = frozenset({"volatile", "relaxed", "acquire", "release"})
 ORDERED = frozenset({"acquire", "release", "acq_rel"})
 
@@ -146,7 +149,23 @@ class Hazards(Products):
         self._blocks: list[tuple[int, int, int]] = []  # of the whole launch, in the order in which slices began
         self._shape: Shape3 = (0, 0, 0)
         self._path = ""
+        self._elects = False
         self._launch: Mapping[str, int] | None = None  # the symbols of the launch, which its slices share
+
+    @property
+    def any_schedule(self) -> bool:
+        """Whether every schedule of the launches has the same races as the ones that ran, so far: see `phases`."""
+        return not self._unsure
+
+    @property
+    def may_differ(self) -> tuple[str, ...]:
+        """What may differ in other schedules, and where that was seen first; empty if nothing."""
+        return tuple(what if one is None else f"{what}, in {one.place}" for what, one in self._unsure.items())
+
+    @property
+    def elects(self) -> bool:
+        """Whether ``elect.sync`` has chosen a lane: another one may be chosen elsewhere."""
+        return self._elects
 
     @property
     def reports(self) -> tuple[Hazard, ...]:
@@ -170,6 +189,16 @@ class Hazards(Products):
         self._first_block = len(self._blocks)
         self._blocks += [(int(x), int(y), int(z)) for x, y, z in machine.blocks]
         super().start(machine)
+        if machine.exists[0].size * machine.cluster_size > MOST_THREADS:
+            self._may_differ(f"clusters of more than {MOST_THREADS} threads")
+
+    def follow(self, machine: Machine, instruction: Instruction) -> Callable[[BoolArray | None], None] | None:
+        """Also what tells the time, and ``elect.sync``."""
+        text = str(instruction)
+        if any(word in text for word in TIMELY):
+            self._may_differ("the time, or where a warp runs", instruction)
+        self._elects = self._elects or instruction.opcode.startswith("elect")
+        return super().follow(machine, instruction)
 
     def access(self, step: Step, access: Access) -> None:
         """Checks an instruction against all earlier ones that nothing orders before it."""
@@ -181,11 +210,15 @@ class Hazards(Products):
                     kind, access.address, access.width, access.mask, self._shape, self._first_block, site
                 )
                 self._report("global", found, step.instruction, None)
+                if self._memory.mixed:
+                    self._may_differ(MIXED, step.instruction)
+                self._answered(kind, step.instruction)
             return
         if access.kind == "cp.async":
             return  # `copy_issued` tells more
         opcode = step.instruction.opcode
         kind = access.kind if ".volatile" in opcode else _strength(access.kind, opcode)  # code of warps trusts volatile
+        self._answered(_strength(access.kind, opcode), step.instruction)
         for group, address, mask in self._placed(access.address, access.mask):
             found = group.races.access(kind, address, access.width, mask, site)
             self._report("shared", found, step.instruction, group)
@@ -195,8 +228,15 @@ class Hazards(Products):
                 chosen = group.races.clocks.exists if mask is None else group.races.clocks.exists & mask
                 group.races.synchronise(np.broadcast_to(address, shape), chosen, opcode)
 
+    def _answered(self, kind: str, instruction: Instruction) -> None:
+        """What an atomic or a strong load answers, and how floats are rounded that are added up, is up to the order."""
+        opcode = instruction.opcode
+        if kind == "strong ld" or (kind == "atom" and (opcode.startswith("atom") or ".f" in opcode or ".bf" in opcode)):
+            self._may_differ("what an atomic or a strong load finds", instruction)
+
     def remote(self, step: Step, access: RemoteAccess) -> None:
         """Checks an access to another block's shared memory, and remembers it until that block exits."""
+        self._answered(_strength(access.kind, step.instruction.opcode), step.instruction)
         site = self._site(step.instruction)
         for group, address, mask in self._targeted(access.lanes, access.blocks, access.offsets):
             found = group.races.access(access.kind, address, access.width, mask, site)
@@ -205,6 +245,7 @@ class Hazards(Products):
 
     def store_issued(self, step: Step, access: RemoteAccess) -> None:
         """Bytes of an asynchronous store are in flight from now on."""
+        self._may_differ("when asynchronous stores land", step.instruction)
         site = self._site(step.instruction)
         for group, address, mask in self._targeted(access.lanes, access.blocks, access.offsets):
             found = group.races.issue(address, access.width, mask, site)
@@ -257,6 +298,7 @@ class Hazards(Products):
 
     def copy_told(self, step: Step, copy: Copy, lanes: BoolArray, targets: Targets) -> None:  # noqa: ARG002 - as above
         """The copy's bytes count as written by what tells the mbarriers."""
+        self._may_differ("when copies have landed of which an mbarrier is told", copy.instruction)
         site = self._site(copy.instruction)
         told, _ = self._fold.flat(targets.lanes, targets.blocks, targets.offsets)
         self._agree(told)

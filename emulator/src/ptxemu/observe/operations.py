@@ -79,6 +79,8 @@ class Operations(Synchronisation):
                     found = group.races.asynchronous.put(thread, address, site, reduces=reduces)
                     self._report("shared", found, instruction, group)
                     self._report("shared", group.races.mbarriers.counted(thread, barrier), instruction, group)
+                    if transfer.signal is not None and not group.races.phases.issue(thread, ("mbarrier", barrier)):
+                        self._may_differ("the phase of an mbarrier that a copy tells", instruction)
 
     def transfer_read(self, by: Step, transfer: Transfer, chosen: BoolArray) -> None:
         """The source need not be kept; the threads that waited for it know."""

@@ -41,6 +41,7 @@ import numpy.typing as npt
 
 from ptxemu.observe.clocks import Accesses, Clocks, Finding, Folding, Key
 from ptxemu.observe.lifetimes import MbarrierUses, RemoteUses
+from ptxemu.observe.phases import Phases
 from ptxemu.values import WARP, Array, BoolArray, Shape3
 
 UNIT = 16  # bytes; the widest access of a lane
@@ -127,6 +128,7 @@ class GlobalRaces:
         self._add("writer")
         self._add("reader")
         self._add("other_reader")
+        self.mixed = False  # whether a thread has read what another one wrote in this launch, or the other way round
 
     def _add(self, name: str) -> None:
         self.shadow.add(name, NOBODY, dtype=np.int64)
@@ -179,6 +181,7 @@ class GlobalRaces:
 
     def _check(self, kind: str, units: Array, threads: Array, addresses: Array, site: int) -> list[Finding]:
         writes = kind in {"st", "atom"}
+        self.mixed = self.mixed or self._mixes(kind, units, threads)
         found = self._against("writer", "WAW" if writes else "RAW", units, threads, addresses)
         if kind not in {"atom", "strong ld"}:
             found += self._against_pair("atomic", "WAW" if writes else "RAW", units, threads, addresses)
@@ -192,6 +195,27 @@ class GlobalRaces:
         else:
             self._join({"atom": "atomic", "strong ld": "strong"}.get(kind, "reader"), units, threads, site)
         return found
+
+    def _mixes(self, kind: str, units: Array, threads: Array) -> bool:
+        """Whether these threads read what others have written, or write what others have read, in the whole launch."""
+
+        def others(name: str) -> BoolArray:
+            known = self.shadow[name][units] if name in self.shadow else np.int64(NOBODY)
+            return np.asarray((known != NOBODY) & (known != threads))
+
+        if kind in {"st", "atom"}:
+            return bool((others("reader") | others("strong") | others("crowd")).any())
+        if "crowd" not in self.shadow:
+            self.shadow.add("crowd", NOBODY, dtype=np.int64)  # a second reader
+        first = self.shadow["reader"][units]
+        new = np.where(first == NOBODY, threads, first)
+        self.shadow["crowd"][units] = np.where(new == threads, self.shadow["crowd"][units], threads)
+        crowded = np.unique(units).size < units.size
+        if crowded:  # several threads of this instruction: whichever comes first, another is in the crowd
+            order = np.argsort(units, kind="stable")
+            again = order[1:][(units[order][1:] == units[order][:-1]) & (threads[order][1:] != threads[order][:-1])]
+            self.shadow["crowd"][units[again]] = -2 - threads[again]  # nobody's number: not even the first reader's
+        return bool((others("writer") | others("atomic")).any())
 
     def _against(self, name: str, kind: str, units: Array, threads: Array, addresses: Array) -> list[Finding]:
         """Races with the accesses remembered under a name."""
@@ -399,6 +423,7 @@ class SharedRaces:
         self.mbarriers = MbarrierUses(self.clocks)
         self.remote = RemoteUses(self.clocks)
         self.asynchronous = AsyncRaces(self)
+        self.phases = Phases(self.clocks)
 
     def _add_set(self, name: str) -> None:
         for part, dtype in (("time", np.int32), ("lanes", np.uint32), ("site", np.int32)):

@@ -37,6 +37,9 @@ class Synchronisation(Observer):
     def __init__(self) -> None:
         self._groups: list[Group] = []
         self._fold = Folding(1, (0, 0, 0), 0)
+        self._unsure: dict[
+            str, Instruction | None
+        ] = {}  # why another schedule may differ, and where that was seen first
         self._ordering = False  # whether there was a memory fence, a release or an acquire: else words order nothing
 
     def start(self, machine: Machine) -> None:
@@ -50,18 +53,22 @@ class Synchronisation(Observer):
         """The slice's shared memory is gone."""
         self._groups = []
 
-    def barrier(self, step: Step, number: int, lanes: BoolArray) -> None:  # noqa: ARG002 - the observer's signature
+    def barrier(self, step: Step, number: int, lanes: BoolArray) -> None:
         """Threads that met at a CTA barrier know of each other."""
         for group, chosen in self._masks(lanes):
             for rank, part in self._fold.ranks(chosen):
                 own = number + rank * N_BARRIERS
                 if part.any():
                     group.races.clocks.join(part, own if group.races.clocks.signals else None)
+                    if not group.races.phases.meet(part, self._block(group, rank), ("bar", own)):
+                        self._may_differ("threads that meet at a barrier", step.instruction)
 
-    def barrier_arrive(self, step: Step, number: int, lanes: BoolArray) -> None:  # noqa: ARG002 - the observer's signature
+    def barrier_arrive(self, step: Step, number: int, lanes: BoolArray) -> None:
         """Those who will meet at the barrier will know what these lanes have done until now."""
         for group, chosen in self._masks(lanes):
             for rank, part in self._fold.ranks(chosen):
+                if not group.races.phases.signal(part, ("bar", number + rank * N_BARRIERS)):
+                    self._may_differ("threads that meet at a barrier", step.instruction)
                 group.races.clocks.signal(part, number + rank * N_BARRIERS)
 
     def warp_sync(self, step: Step, lanes: BoolArray | None) -> None:  # noqa: ARG002 - the observer's signature
@@ -76,6 +83,13 @@ class Synchronisation(Observer):
     def follow(self, machine: Machine, instruction: Instruction) -> Callable[[BoolArray | None], None] | None:
         """Memory fences, which let relaxed arrivals and waits order something."""
         opcode = instruction.opcode
+        if ".sync" in opcode and not opcode.startswith(("bar", "cp", "fence")):
+
+            def together(lanes: BoolArray | None) -> None:
+                for group, chosen in self._masks(machine.exists if lanes is None else machine.full(lanes)):
+                    group.races.phases.together(chosen)
+
+            return together
         if not opcode.startswith(("fence", "membar")) or opcode.startswith(("fence.proxy", "fence.mbarrier_init")):
             return None
 
@@ -89,15 +103,22 @@ class Synchronisation(Observer):
 
     def mbarrier(self, step: Step, targets: Targets, action: str) -> None:
         """An arrival releases what its thread has done, a wait acquires what all have who arrived in time."""
-        if action not in ("arrive", "wait"):
-            return
         relaxed = ".relaxed" in step.instruction.opcode
         for group, address, mask in self._targeted(targets.lanes, targets.blocks, targets.offsets):
+            phases = group.races.phases
             for place in np.unique(address[mask]):
                 lanes, key = mask & (address == place), ("mbarrier", int(place))
+                if action in ("arrive", "expect"):
+                    if not phases.arrive(lanes, key):
+                        self._may_differ("the phase of an mbarrier for which an arrival counts", step.instruction)
+                elif action == "wait":
+                    if not phases.wait(lanes, key):
+                        self._may_differ("the phase of an mbarrier that a wait finds", step.instruction)
+                else:
+                    phases.forget(key)
                 if action == "arrive":
                     group.races.clocks.release(lanes, key, relaxed=relaxed)
-                else:
+                elif action == "wait":
                     group.races.clocks.acquire(lanes, key, relaxed=relaxed)
 
     def mbarrier_completed(self, offset: int, blocks: BoolArray) -> None:
@@ -106,7 +127,10 @@ class Synchronisation(Observer):
         self._agree(flags)
         for group in self._groups:
             for rank in np.flatnonzero(flags[group.members[0]]):
-                group.races.clocks.complete(("mbarrier", int(rank) * self._fold.stride + offset))
+                key = ("mbarrier", int(rank) * self._fold.stride + offset)
+                if not group.races.phases.complete(key):
+                    self._may_differ("who still finds a phase of an mbarrier before the next one is complete")
+                group.races.clocks.complete(key)
 
     def cluster_arrived(self, step: Step, lanes: BoolArray, *, ordered: bool) -> None:  # noqa: ARG002 - the observer's signature
         """Those who wait will know what these lanes have done until now."""
@@ -128,6 +152,24 @@ class Synchronisation(Observer):
         for group, chosen in self._masks(lanes):
             group.races.clocks.acquire(chosen, CLUSTER)
             group.races.remote.meet(chosen)
+
+    def polled(self, step: Step) -> None:
+        """Another answer at another time would have led elsewhere."""
+        self._may_differ("the answer of a poll", step.instruction)
+
+    def _may_differ(self, what: str, instruction: Instruction | None = None) -> None:
+        """Another schedule may differ in something."""
+        self._unsure.setdefault(what, instruction)
+
+    def _block(self, group: Group, rank: int) -> BoolArray:
+        """The lanes of a block of the cluster, in the cluster's shape."""
+        exists = group.races.clocks.exists
+        if self._fold.size == 1:
+            return exists
+        found = np.zeros_like(exists)
+        rows = slice(rank * self._fold.shape[1], (rank + 1) * self._fold.shape[1])
+        found[rows] = exists[rows]
+        return found
 
     def _masks(self, lanes: BoolArray) -> list[tuple[Group, BoolArray]]:
         """Each group with its own (warps, 32) part of a mask."""

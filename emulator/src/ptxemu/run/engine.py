@@ -179,7 +179,7 @@ class Engine:
         self._stored: dict[int, bool] = {}  # by basic block
         self.progress = progress
         self.barriers = Barriers(machine, machine.observers)
-        self.waits = Waits(machine, flow.unheard)
+        self.waits = Waits(machine, flow.unheard, flow.retried)
         self.pending: dict[int, BoolArray | None] = {}
         self._compiled: dict[int, list[Operation]] = {}
         self._terminators: dict[int, Step] = {}
