@@ -141,7 +141,8 @@ def load_box(step: FullStep) -> None:
         if tensor.map.fill == "nan":
             one = NAN_BITS[tensor.map.dtype].to_bytes(tensor.map.itemsize, "little")
             fill = np.frombuffer(one * (box.unit // len(one)), dtype=WORDS[box.unit])
-        into_shared(issue, source, (block, offset), places, 2, nbytes=nbytes, fill=fill)
+        tile = (tensor.map, box.places)
+        into_shared(issue, source, (block, offset), places, 2, nbytes=nbytes, fill=fill, tile=tile)
 
 
 @machine(

@@ -71,8 +71,13 @@ def agreed(step: FullStep, index: int, ptx_type: str, groups: Array, warps: Bool
     return found
 
 
-def matrix(step: FullStep, index: int, shape: Shape, groups: Array, warps: BoolArray | None) -> Array:
-    """Chunk addresses of a matrix in shared memory: (blocks|1, groups|1, *shape.chunks), all in it and written."""
+def matrix(
+    step: FullStep, index: int, shape: Shape, groups: Array, warps: BoolArray | None
+) -> tuple[Array, tuple[Array, Shape]]:
+    """Chunk addresses of a matrix in shared memory: (blocks|1, groups|1, *shape.chunks), all in it and written.
+
+    And the descriptors, with the shape.
+    """
     raw = agreed(step, index, "b64", groups, warps, "a descriptor").view(np.uint64)
     address = chunk_addresses(raw, shape)
     room = step.machine.shared.nbytes
@@ -87,7 +92,7 @@ def matrix(step: FullStep, index: int, shape: Shape, groups: Array, warps: BoolA
     missing = step.machine.shared.rows.unwritten_chunks(blocks, places)
     if missing is not None:
         _unwritten(step, "AB"[index - 1], raw, address, np.broadcast_to(missing, (len(blocks), places.shape[1])), warps)
-    return address
+    return address, (raw, shape)
 
 
 def _unwritten(
@@ -313,6 +318,13 @@ def mma_async(step: FullStep) -> None:
     if warps is not None:
         groups = np.flatnonzero(warps[:, ::WARPS].any(axis=0))
     transposed = _transposed(step, form, from_registers=from_registers)
+    left: Array | Sequence[Array]
+    first: tuple[Array, Shape] | None = None
+    if from_registers:
+        left = step.vector(1, "b32")
+    else:
+        left, first = matrix(step, 1, Shape(M, not transposed[0]), groups, warps)
+    right, second = matrix(step, 2, Shape(form.n, not transposed[1]), groups, warps)
     product = Product(
         step=step.of(step.mask),
         groups=groups,
@@ -320,8 +332,9 @@ def mma_async(step: FullStep) -> None:
         batch=np.zeros((1, 1), np.int64),
         results=_names(step, 0),
         operands=_names(step, 1) if from_registers else (),
-        left=step.vector(1, "b32") if from_registers else matrix(step, 1, Shape(M, not transposed[0]), groups, warps),
-        right=matrix(step, 2, Shape(form.n, not transposed[1]), groups, warps),
+        left=left,
+        right=right,
+        descriptors=(first, second),
         keeps=agreed(step, 3, "pred", groups, warps, "scale-d"),
     )
     step.machine.warpgroups.same_order.executed(step, warps)

@@ -30,7 +30,7 @@ from ptxemu.machine.deferred import Deferred
 from ptxemu.machine.mbarriers import Mbarriers
 from ptxemu.machine.memory import WORDS, Buffer, GlobalMemory
 from ptxemu.machine.observer import PIECE, Global, Observer, Places, Reduce, Shared, Signal, Transfer
-from ptxemu.machine.tensor_map import UNIT, Decoded
+from ptxemu.machine.tensor_map import UNIT, Decoded, TensorMap
 from ptxemu.values import Array, BoolArray
 
 Lanes = tuple[Places, Places, Places]
@@ -485,12 +485,14 @@ def into_shared(
     nbytes: Places | None = None,
     fill: Array | None = None,
     reduce: Reduce | None = None,
+    tile: tuple[TensorMap, Places] | None = None,
 ) -> None:
     """Starts copies into shared memory that tell mbarriers, perhaps in several blocks at once.
 
     `target` is (block, offset) of each thread's destination, `places` (n, pieces) the offsets that are written. Operand
     `barrier` names the mbarrier; a mask of blocks is the one behind it. The mbarriers are told of `nbytes` (None: all
     pieces). `fill` stands for elements outside of a tensor, `reduce` combines the bytes with those that are there.
+    `tile` is that of a `Transfer`.
     """
     count = np.full(len(places), places.shape[1] * PIECE, dtype=np.int64) if nbytes is None else nbytes
     blocks, offsets = issue.signal(barrier, target[0], count)
@@ -501,7 +503,7 @@ def into_shared(
         blocks = where
     target_side, signal = Shared(where, places[rows]), Signal(blocks, offsets[rows], count[rows])
     group = np.zeros(len(places), dtype=np.int64)
-    issue.start(source, target_side, rows, signal, group, fill, reduce, nbytes is not None)
+    issue.start(source, target_side, rows, signal, group, fill, reduce, nbytes is not None, tile)
 
 
 def out_of_shared(

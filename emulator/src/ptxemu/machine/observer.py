@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,11 @@ from ptxemu.machine.core import Machine, Step
 from ptxemu.machine.memory import RED_ZONE
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import WARP, Array, BoolArray
+
+if TYPE_CHECKING:
+    from ptxemu.machine.tensor_map import TensorMap
+    from ptxemu.machine.warpgroups import Shape
+
 
 Places: TypeAlias = npt.NDArray[np.int64]
 PIECE = 16  # bytes of shared memory that a bulk copy moves at once
@@ -175,6 +180,7 @@ class Transfer:
         fill: the word, of the unit's width, that stands for what lies outside of the tensor.
         reduce: how what arrives is combined with what is there; None: it replaces it.
         box: whether it moves boxes of a tensor.
+        tile: of a box that is loaded: its map, and the place in the box of each of the target's pieces.
         read, landed: (n,) whose source was read, whose target written.
         known, over: (n,) the same as far as the program may know: of a bulk group after the wait that covers it.
     """
@@ -189,6 +195,7 @@ class Transfer:
     fill: Array | None = None
     reduce: Reduce | None = None
     box: bool = False
+    tile: tuple[TensorMap, Places] | None = None
     read: BoolArray = field(init=False)
     landed: BoolArray = field(init=False)
     known: BoolArray = field(init=False)
@@ -222,6 +229,7 @@ class Product:
         results, operands: names of the accumulators' registers and, where A is in registers, of A's.
         left: A: its registers' values when it was issued, or chunk addresses, int64, (blocks|1, groups|1, *chunks).
         right: B: chunk addresses.
+        descriptors: of A and B, u64, (blocks|1, groups|1), and the matrix that they describe; None: A is in registers.
         keeps: whether D is added to, by (blocks|1, groups|1).
         pending: warps for which it has not happened, as `warps`.
     """
@@ -235,6 +243,7 @@ class Product:
     left: Array | Sequence[Array]
     right: Array
     keeps: BoolArray
+    descriptors: tuple[tuple[Array, Shape] | None, ...] = ()
     pending: BoolArray | None = None
 
     def __post_init__(self) -> None:

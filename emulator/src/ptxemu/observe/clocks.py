@@ -48,6 +48,7 @@ class Finding:
         first_thread, second_thread: linear index in the block.
         count: threads of the second instruction that race.
         blocks: indices of the first and the second thread's blocks; None within one block.
+        text: what else is to be said.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class Finding:
     second_thread: int
     count: int
     blocks: tuple[int, int] | None = None
+    text: str = ""
 
 
 Key: TypeAlias = tuple[str, int]  # what is arrived at: ("mbarrier", address), ("word", address) or ("cluster", 0)

@@ -41,6 +41,7 @@ KINDS = {
     "mbarrier fence": "an mbarrier that a bulk copy tells of bytes: a fence.mbarrier_init after its init is missing",
     "start": "access of another block's shared memory, which may not have started yet: a cluster barrier is missing",
     "exit": "access of another block's shared memory, which may have exited by then: a cluster barrier is missing",
+    "descriptor": "a wgmma reads a tile otherwise than a copy wrote it",
     "same-instruction write": "two lanes of one instruction write the same byte",
 }
 WARNINGS = frozenset({"mbarrier fence"})  # the manual asks for it, and no known chip needs it
@@ -65,6 +66,7 @@ class Hazard:
         count: how many times a thread's second access raced with the first instruction, over all blocks.
         path: the PTX file.
         place: what lies at an address of global memory: the element and the array; empty of shared memory.
+        text: what else is to be said, instead of what is not ordered.
     """
 
     kind: str
@@ -79,6 +81,7 @@ class Hazard:
     count: int
     path: str = "<ptx>"
     place: str = ""
+    text: str = ""
 
     @property
     def level(self) -> str:
@@ -91,6 +94,12 @@ class Hazard:
         elsewhere = "" if self.first_block == self.block else f" of block {self.first_block}"
         place = f"{self.address:#x}" + (f", {self.place}" if self.place else "")
         warning = "" if self.level == "error" else "warning: "
+        if self.text:
+            return (
+                f"{self.path}:{self.second.line}: {self.kind} ({KINDS[self.kind]}) at {place}, block {self.block}, "
+                f"thread {self.second_thread} in {self.second.place}: {self.text}; the tile was copied by thread "
+                f"{self.first_thread}{elsewhere} in {self.first.place}; {times}"
+            )
         return (
             f"{self.path}:{self.second.line}: {warning}{self.space} {self.kind} ({KINDS[self.kind]}) at {place}, "
             f"block {self.block}: thread {self.second_thread} in {self.second.place}, not ordered after "
@@ -105,7 +114,8 @@ class Hazard:
         )
         return {
             "kind": self.kind, "level": self.level, "meaning": KINDS[self.kind],
-            "space": self.space, "address": self.address, "place": self.place, "count": self.count, "ptx": self.path,
+            "space": self.space, "address": self.address, "place": self.place,
+            "text": self.text, "count": self.count, "ptx": self.path,
             **{
                 name: {
                     "line": instruction.line, "instruction": str(instruction), "block": block, "thread": thread,
@@ -341,4 +351,6 @@ class Hazards(Products):
             address = finding.address if group is None else finding.address % self._fold.stride
             where = self._blocks[blocks[1]], self._blocks[blocks[0]], ranks[0][1], ranks[1][1]
             place = self._element(address) if group is None else ""
-            self._found[key] = Hazard(finding.kind, space, first, second, address, *where, count, self._path, place)
+            self._found[key] = Hazard(
+                finding.kind, space, first, second, address, *where, count, self._path, place, finding.text
+            )

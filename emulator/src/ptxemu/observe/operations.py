@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptxemu.machine.core import Step
-from ptxemu.machine.observer import Global, Product, Shared, Transfer
+from ptxemu.machine.observer import PIECE, Global, Product, Shared, Transfer
 from ptxemu.machine.warpgroups import WARPS
 from ptxemu.observe.clocks import Finding, Key
 from ptxemu.observe.races import GlobalRaces, block_and_thread, thread_of
@@ -78,6 +78,10 @@ class Operations(Synchronisation):
                     reduces = transfer.reduce is not None
                     found = group.races.asynchronous.put(thread, address, site, reduces=reduces)
                     self._report("shared", found, instruction, group)
+                    if transfer.tile is None:
+                        group.races.tiles.forget(address // PIECE)
+                    else:
+                        group.races.tiles.loaded(address, transfer.tile[1], transfer.tile[0], site, thread)
                     self._report("shared", group.races.mbarriers.counted(thread, barrier), instruction, group)
                     if transfer.signal is not None and not group.races.phases.issue(thread, ("mbarrier", barrier)):
                         self._may_differ("the phase of an mbarrier that a copy tells", instruction)
@@ -202,11 +206,16 @@ THREADS = WARPS * WARP
 
 @dataclass(frozen=True)
 class _Part:
-    """What one warpgroup of a cluster reads: its first thread, which of its warps act, addresses of chunks, int64."""
+    """What one warpgroup of a cluster reads: its first thread, which of its warps act, addresses of chunks, int64.
+
+    Also where its block's shared memory begins, and the descriptors of A and B.
+    """
 
     first: int
     warps: int  # bits
     address: Array
+    base: int
+    descriptors: tuple[int, ...]
 
     @property
     def acting(self) -> Array:
@@ -226,6 +235,13 @@ class Products(Operations):
             for part in parts:
                 threads = part.first + np.arange(THREADS)
                 found = group.races.asynchronous.fetch((number, part.first), threads, part.address, site)
+                for name, raw, of in zip("AB", part.descriptors, product.descriptors, strict=True):
+                    if of is None:
+                        continue
+                    misfit = group.races.tiles.misfit(name, raw, of[1], part.base)
+                    if misfit is not None:
+                        sides = misfit.thread, part.first
+                        found.append(Finding("descriptor", misfit.copy, misfit.address, *sides, 1, text=misfit.text))
                 self._report("shared", found, step.instruction, group)
 
     def product_done(self, step: Step, product: Product, warps: BoolArray | None) -> None:  # noqa: ARG002 - the observer's signature
@@ -247,30 +263,37 @@ class Products(Operations):
         sides = [product.right] if isinstance(product.left, list) else [product.left, product.right]
         flat = [side.reshape(*side.shape[:2], -1) for side in sides if isinstance(side, np.ndarray)]
         count = len(product.groups)
-        alike = len(acting) == 1 and all(len(side) == 1 for side in flat)
+        raws = [np.zeros((1, 1), np.uint64) if each is None else each[0] for each in product.descriptors]
+        alike = len(acting) == 1 and all(len(side) == 1 for side in (*flat, *raws))
         rows = 1 if alike else blocks
         address = np.concatenate([np.broadcast_to(side, (rows, count, side.shape[2])) for side in flat], axis=2)
+        named = np.stack([np.broadcast_to(raw, (rows, count)) for raw in raws], axis=2).view(np.int64)
         bits = np.broadcast_to(acting, (rows, count))
         first = np.broadcast_to(product.groups * THREADS, (rows, count))
-        threads = self._fold.shape[1] * WARP  # of a block
+        threads, stride = self._fold.shape[1] * WARP, self._fold.stride  # of a block
         if alike:
             parts = [
-                _Part(rank * threads + int(first[0, g]), int(bits[0, g]), address[0, g] + rank * self._fold.stride)
+                _part(rank * threads + int(first[0, g]), int(bits[0, g]), rank * stride, named[0, g], address[0, g])
                 for rank in range(size)
                 for g in range(count)
                 if bits[0, g]
             ]
             return [(group, parts) for group in self._groups]
         rank = np.arange(blocks) % size
-        placed = address + (rank * self._fold.stride)[:, None, None]
         first = first + (rank * threads)[:, None]
-        table = np.concatenate([bits[..., None], first[..., None], placed], axis=2).reshape(blocks * count, -1)
+        base = np.broadcast_to((rank * stride)[:, None], (rows, count))
+        columns = (bits[..., None], first[..., None], base[..., None], named, address)
+        table = np.concatenate(columns, axis=2).reshape(blocks * count, -1)
         chosen = np.flatnonzero(table[:, 0])
         clusters = np.repeat(np.arange(blocks) // size, count)[chosen]
         return [
-            (group, [_Part(int(row[1]), int(row[0]), row[2:]) for row in rows_of])
+            (group, [_part(int(one[1]), int(one[0]), int(one[2]), one[3:5], one[5:]) for one in rows_of])
             for group, rows_of in self._tabled(clusters, table[chosen])
         ]
+
+
+def _part(first: int, bits: int, base: int, descriptors: Array, address: Array) -> _Part:
+    return _Part(first, bits, address + base, base, tuple(int(each) for each in descriptors.view(np.uint64)))
 
 
 def _bits(warps: BoolArray, product: Product) -> Array:

@@ -40,6 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptxemu.observe.clocks import Accesses, Clocks, Finding, Folding, Key
+from ptxemu.observe.descriptors import Tiles
 from ptxemu.observe.lifetimes import MbarrierUses, RemoteUses
 from ptxemu.observe.phases import Phases
 from ptxemu.values import WARP, Array, BoolArray, Shape3
@@ -335,6 +336,7 @@ class AsyncRaces:
 
     def stored(self, address: Array, width: int, mask: BoolArray, site: int, key: Key) -> None:
         """What lanes stored asynchronously is written; the mbarrier of this key is told of it."""
+        self.races.tiles.forget(np.unique(np.broadcast_to(address, mask.shape)[mask].astype(np.int64) // CHUNK))
         self.clocks.tick()
         self._written(self.races.accesses(address, width, mask), site, key)
 
@@ -424,6 +426,7 @@ class SharedRaces:
         self.remote = RemoteUses(self.clocks)
         self.asynchronous = AsyncRaces(self)
         self.phases = Phases(self.clocks)
+        self.tiles = Tiles()
 
     def _add_set(self, name: str) -> None:
         for part, dtype in (("time", np.int32), ("lanes", np.uint32), ("site", np.int32)):
@@ -458,6 +461,7 @@ class SharedRaces:
         if kind in {"st", "stmatrix"}:
             found += self.after_set("strong", accesses, "WAR") + self._twice(accesses, site)
             self.write(accesses, site)
+            self.tiles.forget(accesses.units * self.shadow.unit // CHUNK)
         else:
             self._join_set({"atom": "atomics", "strong ld": "strong"}.get(kind, "readers"), accesses, site)
         return found
@@ -511,6 +515,7 @@ class SharedRaces:
         self.clocks.tick()
         self.end_write(accesses, site)
         self.write(accesses, site)
+        self.tiles.forget(accesses.units * self.shadow.unit // CHUNK)
 
     def accesses(self, address: Array, width: int, mask: BoolArray | None, *, whole_warps: bool = False) -> Accesses:
         """The active accesses; a row of ``ldmatrix`` counts as read by the lane that names it: row i by lane i."""
