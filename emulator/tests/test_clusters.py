@@ -149,7 +149,7 @@ def test_reports_name_the_blocks() -> None:
     launch(kernel(body), 64, 4, observers=[hazards], cluster=2)
     race = hazards.reports[0]
     assert {race.block, race.first_block} == {(2, 0, 0), (3, 0, 0)}
-    assert race.address == 32  # of the block's own window
+    assert race.address == 1024 + 32  # of the block's own window
     assert "of block" in hazards.render()
 
 

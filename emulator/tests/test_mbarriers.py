@@ -243,7 +243,7 @@ def test_a_deadlock_names_everybody_who_waits() -> None:
     for part in (
         "warp 0 of block (0, 0, 0) at `mbarrier.try_wait.parity.shared::cta.b64 %done, [%bar], 0;`",
         "warp 1 of block (0, 0, 0)",
-        "mbarrier 0x0, parity 0; it is in phase 0, 8 of 40 arrivals and 64 bytes outstanding",
+        "mbarrier 0x400, parity 0; it is in phase 0, 8 of 40 arrivals and 64 bytes outstanding",
         "arrived so far: warp 3 (line",
         "32 threads of block (0, 0, 0) at `bar.sync 3, 64;`",
         "barrier 3, 32 of 64 threads have arrived",

@@ -411,7 +411,9 @@ def test_what_reports_say(row: dict[str, Any]) -> None:
 
 Bytes = dict[int, range]  # by thread
 EARLIER = {"st": "write", "put": "write", "atom": "atom", "ld": "read", "fetch": "read"}
-ELSEWHERE = {"mbarrier", "mbarrier fence", "start", "exit", "same-instruction write"}  # the model does not have them
+ELSEWHERE = {  # the model does not have them
+    *("mbarrier", "mbarrier fence", "start", "exit", "descriptor", "same-instruction write"),
+}
 LATER = {"st": "WAW", "put": "WAW", "atom": "WAW", "ld": "RAW", "fetch": "RAW"}
 
 

@@ -27,7 +27,6 @@ Launched = tuple[Any, Any, list[Any], Any]  # grid, threads, arguments (the firs
 VARIANTS = [(case, name) for case, own in DATA["cases"].items() for name in own["variants"]]
 # Wrong verdicts that are known, with the schedules.
 OPEN = {
-    **{("descriptor", one): SCHEDULES for one in ("1", "2", "3", "6", "7")},
     ("elect_assumes_lane0", "1"): ("together", 1),
     **{("global_proxy", one): SCHEDULES for one in ("1", "2", "4", "5")},
     ("store_exit", "1"): (1,),

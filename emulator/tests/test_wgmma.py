@@ -1,6 +1,6 @@
 """wgmma beyond its numbers: what is in flight, fences and waits, who takes part, races, counters.
 
-Programs have one ``wgmma`` or several: a block's first 128 threads fill 4096 bytes, A at 0 and B at 2048, both K-major
+Programs have one ``wgmma`` or several: a block's first 128 threads fill 4096 bytes, A first and B 2048 bytes behind, both K-major
 without swizzling; %rd10 and %rd11 are their descriptors, %p0 is true, D and a second accumulator E are zero, A in
 registers is all ones.
 """
@@ -36,7 +36,7 @@ HEAD = text_of("wgmma")
 
 
 def kernel(*body: str, memory: int = 4096, head: str = HEAD) -> Kernel:
-    """A block's first 128 threads fill 4096 bytes: A at 0, B at 2048; then the body runs."""
+    """A block's first 128 threads fill 4096 bytes: A first, B 2048 bytes behind; then the body runs."""
     return ptxemu.load(head.replace("MEMORY", str(memory)) + "\n".join(body) + "\nret;\n}\n", path="k.ptx").kernel()
 
 
@@ -149,8 +149,8 @@ def test_some_warpgroups_multiply_and_matrices_end_with_the_memory() -> None:
     last = "add.u64 %rd11, %rd11, 112;"
     assert np.array_equal(run(last, FENCE, SS, COMMIT, WAIT, STORE)[0], fragment(A0 @ end))
     last, says = last.replace("112", "114"), "matrix B .* reaches 32 bytes past"
-    assert refused(last, FENCE, SS, kind="out-of-bounds", says=says).address == 4096
-    for who, where, place in (("%r1, 1", (1, 0, 0), "start 0x1800"), ("%r0, 128", (0, 0, 0), "start 0x1800")):
+    assert refused(last, FENCE, SS, kind="out-of-bounds", says=says).address == 1024 + 4096
+    for who, where, place in (("%r1, 1", (1, 0, 0), "start 0x1c00"), ("%r0, 128", (0, 0, 0), "start 0x1c00")):
         wrong = f"setp.ge.u32 %p3, {who}; selp.b64 %rd12, 256, 0, %p3; add.u64 %rd11, %rd11, %rd12;"
         with refuses("uninitialised", f"matrix B .*{place}") as caught:
             kernel(wrong, FENCE, SS, memory=8192).launch(2, 256, (np.zeros(8192, "f4"), memory(2)))
@@ -328,7 +328,7 @@ def test_a_warpgroup_agrees_on_descriptors_and_scale() -> None:
 def test_a_matrix_lies_in_written_shared_memory() -> None:
     error = refused("add.u64 %rd11, %rd11, 0x90;", FENCE, SS, kind="out-of-bounds")
     assert "matrix B of a wgmma reaches 512 bytes past the end of the block's 4096 bytes" in str(error)
-    assert "start 0x1100, leading offset 128, stride offset 256" in str(error)
+    assert "start 0x1500, leading offset 128, stride offset 256" in str(error)
     turned = "add.u64 %rd11, %rd11, 0x90; or.b64 %rd11, %rd11, 0x800A000000000000;"
     assert "base offset 5, swizzle 64B" in str(refused(turned, FENCE, SS, kind="out-of-bounds"))
     for highest in (13, 29, 45):  # of start, leading and stride offset
@@ -336,7 +336,7 @@ def test_a_matrix_lies_in_written_shared_memory() -> None:
     with pytest.raises(EmulationError) as caught:
         beyond = kernel("add.u64 %rd11, %rd11, 0x80;", FENCE, SS, memory=8192)
         beyond.launch((1,), (128,), (np.zeros(512, np.float32), memory()))
-    assert (caught.value.kind, caught.value.address) == ("uninitialised", 4096)
+    assert (caught.value.kind, caught.value.address) == ("uninitialised", 1024 + 4096)
 
 
 @pytest.mark.parametrize(("body", "what", "numbers"), table("forms"))

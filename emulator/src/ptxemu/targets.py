@@ -88,6 +88,11 @@ def lacks(target: str, opcode: str) -> str | None:
     return None
 
 
+def reserved_shared(target: str) -> int:
+    """Bytes at the start of the shared window that belong to the system: variables begin at 0x400 from sm_90 on."""
+    return 1024 if (number_of(target) or 0) >= FIRST_CLUSTERS else 0
+
+
 def shared_limit(target: str) -> int:
     """Bytes of shared memory that a block may have; of an architecture that is not in the table the most of any."""
     return 1024 * SHARED_KIB.get(number_of(target) or 0, max(SHARED_KIB.values()))

@@ -80,11 +80,13 @@ def matrix(
     """
     raw = agreed(step, index, "b64", groups, warps, "a descriptor").view(np.uint64)
     address = chunk_addresses(raw, shape)
-    room = step.machine.shared.nbytes
-    if int(address.max()) + CHUNK > room:
-        wrong = np.argwhere(address + CHUNK > room)[0]
-        what = f"matrix {'AB'[index - 1]} of a wgmma reaches {int(address.max()) + CHUNK - room} bytes past the end of "
-        what += f"the block's {room} bytes of shared memory"
+    room, first = step.machine.shared.nbytes, step.machine.shared.first
+    if int(address.max()) + CHUNK > room or int(address.min()) < first:
+        wrong = np.argwhere((address + CHUNK > room) | (address < first))[0]
+        beyond = f"reaches {int(address.max()) + CHUNK - room} bytes past the end of"
+        if int(address.max()) + CHUNK <= room:
+            beyond = f"begins {first - int(address.min())} bytes before the start of"
+        what = f"matrix {'AB'[index - 1]} of a wgmma {beyond} the block's {room - first} bytes of shared memory"
         where = np.array(address[tuple(wrong)]).reshape(1, 1, 1)
         step.fail("out-of-bounds", what, address=where, found=render(int(raw[tuple(wrong[:2])])))
     blocks = np.arange(step.machine.shape[0])

@@ -421,13 +421,15 @@ class Issue:
 
     def shared(self, operand: int, nbytes: Places, alignment: int = PIECE) -> tuple[Places, Places]:
         """(block of the slice, offset) that a shared-memory operand names, valid for `nbytes` from there."""
-        address, cluster, room = self.step.address(operand), self.copies.cluster, self.copies.shared.nbytes
+        address, cluster, shared = self.step.address(operand), self.copies.cluster, self.copies.shared
         known = self.take(cluster.valid(address)).astype(np.bool_)
         self.refuse(~known, "out-of-bounds", "no block of the cluster has this address")
         block, offset = (self.take(each) for each in cluster.resolve(address))
         self.refuse_odd(offset, "shared memory of a bulk copy", alignment)
-        what = f"the shared memory of a bulk copy ends behind the block's {room} bytes"
-        self.refuse(offset + nbytes > room, "out-of-bounds", what, found=offset + nbytes)
+        what = f"the shared memory of a bulk copy begins below the block's {shared.nbytes - shared.first} bytes"
+        self.refuse(offset < shared.first, "out-of-bounds", what, expected=f"{shared.first} or more", found=offset)
+        what = f"the shared memory of a bulk copy ends behind the block's {shared.nbytes - shared.first} bytes"
+        self.refuse(offset + nbytes > shared.nbytes, "out-of-bounds", what, found=offset + nbytes)
         return block, offset
 
     def refuse_odd(self, numbers: Places, what: str, alignment: int = PIECE) -> None:

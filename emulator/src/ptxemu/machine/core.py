@@ -49,7 +49,7 @@ class Machine:
         symbols: address of each variable in its own state space (kernel parameters: offset among them); one object per
             launch, shared by its slices.
         cluster_size: blocks of a cluster, 1 without clusters; those of one cluster follow each other in the slice.
-        shared_bytes: shared memory of a block.
+        shared_bytes: where the shared memory of a block ends; `shared_first`: where it begins.
         exited_arrive: whether exited threads count as arrived at a barrier of the whole block.
         issued: instructions issued in lockstep so far, for the budget.
         arrivals: arrivals at barriers so far, and exits: it grows with whatever may let a waiting thread go on.
@@ -69,6 +69,7 @@ class Machine:
     unwritten: Sequence[Array] = ()
     cluster_size: int = 1
     shared_bytes: int = 0
+    shared_first: int = 0
     exited_arrive: bool = False
     issued: int = 0
     arrivals: int = 0

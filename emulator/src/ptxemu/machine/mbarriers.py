@@ -127,15 +127,15 @@ class Mbarriers:
         Fails: "misaligned", "out-of-bounds" (a rank that the cluster does not have, too), "exited", "mbarrier" (another
         block's where only one's own will do).
         """
-        full, nbytes = self.machine.full, self.shared.nbytes
+        full, nbytes, first = self.machine.full, self.shared.nbytes, self.shared.first
         active = step.lanes() if mask is None else full(mask)
         what = "no block of the cluster has this address"
         step.refuse(~self.cluster.valid(address) & active, "out-of-bounds", what, address=address)
         block, offset = self.cluster.resolve(address)
         what = f"an mbarrier is {MBARRIER_BYTES} bytes aligned to {MBARRIER_BYTES}"
         step.refuse((offset % MBARRIER_BYTES != 0) & active, "misaligned", what, address=address)
-        what = f"mbarrier past the end of the block's {nbytes} bytes of shared memory"
-        outside = (offset + MBARRIER_BYTES > nbytes) & active
+        what = f"mbarrier outside of the block's {nbytes - first} bytes of shared memory"
+        outside = ((offset + MBARRIER_BYTES > nbytes) | (offset < first)) & active
         step.refuse(outside, "out-of-bounds", what, address=address, hint=self.shared.hint)
         lanes = np.nonzero(active)
         blocks = full(block)[lanes]

@@ -189,6 +189,8 @@ class _Window:
     owner: str
     hint: str
 
+    first = 0  # the lowest valid address
+
     def __init__(self, rows: tuple[int, ...], nbytes: int) -> None:
         self.nbytes = nbytes
         self._shape = rows  # the leading axes of an address that choose a row; the others are columns
@@ -255,11 +257,16 @@ class _Window:
     def check(self, step: Step, address: Array, width: int, mask: BoolArray | None = None) -> Array:
         """The addresses, with 0 for inactive lanes if those need it; fails unless the active ones are valid."""
         joined = int(np.bitwise_or.reduce(address, axis=None))  # at least the largest address
-        if not joined & (width - 1) and (joined + width <= self.nbytes or int(address.max()) + width <= self.nbytes):
+        if (
+            not joined & (width - 1)
+            and (joined + width <= self.nbytes or int(address.max()) + width <= self.nbytes)
+            and (not self.first or int(address.min(initial=self.first)) >= self.first)
+        ):
             return address
         mask = _mask(step, address, mask)
         room = np.uint64(max(0, self.nbytes - width + 1))
-        wrong = address >= room if mask is None else (address >= room) & mask
+        wrong = (address >= room) | (address < np.uint64(self.first))
+        wrong = wrong if mask is None else wrong & mask
         if wrong.any():
             self._fail(step, "out-of-bounds", f"{width}-byte access", wrong, address, width)
         odd = (address & np.uint64(width - 1)) != 0
@@ -279,7 +286,8 @@ class _Window:
         lanes = step.lanes() & step.machine.full(wrong)
         first = int(step.machine.full(address)[lanes][0])
         if kind == "out-of-bounds":
-            what += f" {self._distance(first, width)} the {self.owner}'s {self.nbytes} bytes of {self.space} memory"
+            room = self.nbytes - self.first
+            what += f" {self._distance(first, width)} the {self.owner}'s {room} bytes of {self.space} memory"
         hint = HINTS.get(kind, self.hint)
         block = int(np.argwhere(lanes)[0][0])
         copies = [writer(block, first, width) for writer in self.writers] if kind == "uninitialised" else []
@@ -293,7 +301,9 @@ class _Window:
     def _distance(self, address: int, width: int) -> str:
         """How far outside an access lies; the upper half of the 32-bit range is taken for negative numbers."""
         if 1 << 31 <= address < 1 << 32:
-            return f"begins {(1 << 32) - address} bytes before the start of"
+            return f"begins {(1 << 32) - address + self.first} bytes before the start of"
+        if address < self.first:
+            return f"begins {self.first - address} bytes before the start of"
         return f"reaches {address + width - self.nbytes} bytes past the end of"
 
 
@@ -303,7 +313,9 @@ def _mask(step: Step, address: Array, mask: BoolArray | None) -> BoolArray | Non
 
 
 class SharedMemory(_Window):
-    """The shared window of every block of a slice: static and dynamic variables, `nbytes` in all, addresses from 0.
+    """The shared window of every block of a slice: static and dynamic variables, from `first` up to `nbytes`.
+
+    What lies below belongs to the system: 1 KiB on sm_90.
 
     Attributes:
         mbarriers: where mbarriers lie: by offset, whether each block has a live one there.
@@ -313,9 +325,9 @@ class SharedMemory(_Window):
     space, owner = "shared", "block"
     hint = "the window is the kernel's shared variables and the launch's dynamic shared memory (--shared, shared_bytes)"
 
-    def __init__(self, blocks: int, nbytes: int) -> None:
+    def __init__(self, blocks: int, nbytes: int, first: int = 0) -> None:
         super().__init__((blocks,), nbytes)
-        self.blocks = blocks
+        self.blocks, self.first = blocks, first
         self.mbarriers: dict[int, BoolArray] = {}
 
     def store(self, step: Step, address: Array, width: int, values: Array, mask: BoolArray | None = None) -> None:
@@ -422,7 +434,7 @@ class Cluster:
         Returns the lanes (three index arrays), and for each the block of the slice and the offset, int64. Fails:
         "out-of-bounds", "misaligned", "exited" (the block is gone).
         """
-        full, nbytes = self.machine.full, self.shared.nbytes
+        full, nbytes, first = self.machine.full, self.shared.nbytes, self.shared.first
         active = step.lanes() if mask is None else step.lanes() & mask
         what = f"{width}-byte access of the cluster's shared memory"
         far = ~self.valid(address) & active
@@ -431,8 +443,9 @@ class Cluster:
             expected = f"a block of the cluster, 0 to {self.size - 1}"
             step.fail("out-of-bounds", what, lanes=far, address=address, expected=expected, found=found)
         block, offset = self.resolve(address)
-        past, hint = f"{what} past the end of the block's {nbytes} bytes", self.shared.hint
-        step.refuse((offset + width > nbytes) & active, "out-of-bounds", past, address=address, hint=hint)
+        past, hint = f"{what} outside of the block's {nbytes - first} bytes", self.shared.hint
+        outside = ((offset + width > nbytes) | (offset < first)) & active
+        step.refuse(outside, "out-of-bounds", past, address=address, hint=hint)
         odd = f"{what} at an address that is not a multiple of {width}"
         step.refuse((offset % width != 0) & active, "misaligned", odd, address=address, hint=HINTS["misaligned"])
         lanes = np.nonzero(active)

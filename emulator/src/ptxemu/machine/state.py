@@ -49,7 +49,7 @@ class FullMachine(Machine):
 
     def __post_init__(self, local_bytes: int, products: Sequence[str], launch_registers: int | None) -> None:
         """Makes the components, each from the core and the components that it needs."""
-        self.shared = SharedMemory(self.shape[0], self.shared_bytes)
+        self.shared = SharedMemory(self.shape[0], self.shared_bytes, self.shared_first)
         self.local = LocalMemory(self.shape, local_bytes)
         self.deferred = Deferred()
         self.cluster = Cluster(self, self.shared)

@@ -27,6 +27,7 @@ from ptxemu.targets import (
     MAX_THREADS,
     chosen,
     number_of,
+    reserved_shared,
     shared_limit,
 )
 from ptxemu.values import DTYPES, WARP, Array, width
@@ -75,13 +76,14 @@ class Layout:
         self.dynamic = dynamic
         self.mentioned = {name for item in function.body if isinstance(item, Instruction) for name in symbols_in(item)}
         self.symbols: dict[str, int] = {}
-        self.shared_bytes = self._place_shared(dynamic)
+        target = chosen(module.target, target, module.path)
+        self.shared_bytes, self.shared_first = self._place_shared(dynamic, reserved_shared(target))
         self.local_bytes = self._place("local")
         registers = function.registers
         self.slots = {name: slot for slot, name in enumerate([*registers, CARRY])}
         self.types = [*registers.values(), "pred"]
         self.products = registers_of_products(function.body)
-        self._check(chosen(module.target, target, module.path))
+        self._check(target)
 
     def _cluster(self, wanted: tuple[int, int, int] | None) -> tuple[int, int, int] | None:
         """Blocks of a cluster, as the launch or the kernel's own ``.reqnctapercluster`` says; None: no clusters."""
@@ -116,14 +118,20 @@ class Layout:
             offset += size_of(variable)
         return offset
 
-    def _place_shared(self, dynamic: int) -> int:
-        """Static variables first; all ``extern`` arrays share the dynamic memory behind them."""
+    def _place_shared(self, dynamic: int, reserved: int) -> tuple[int, int]:
+        """Static variables first; all ``extern`` arrays share the dynamic memory behind them.
+
+        Returns the bytes, and where they begin: behind what the system keeps, unless there are none.
+        """
         static = self._place("shared")
         outer = [v for v in self._variables("shared") if v.linkage == "extern" or (v.array and v.count == 0)]
         align = max([16, *(alignment(v) for v in outer)]) if outer or dynamic else 1
         begin = -(-static // align) * align
         self.symbols.update({variable.name: begin for variable in outer})
-        return begin + dynamic
+        names = {variable.name for variable in self._variables("shared")}
+        first = reserved if begin + dynamic else 0
+        self.symbols.update({name: self.symbols[name] + first for name in names & self.symbols.keys()})
+        return begin + dynamic, first
 
     def _check(self, target: str) -> None:
         for holds, what, expected, found in self._limits(target):
@@ -205,7 +213,8 @@ class Layout:
             symbols=symbols,
             parameters=data,
             memory=memory,
-            shared_bytes=self.shared_bytes,
+            shared_bytes=self.shared_first + self.shared_bytes,
+            shared_first=self.shared_first,
             local_bytes=self.local_bytes,
             cluster_size=self.cluster_size,
             products=self.products,
