@@ -104,20 +104,33 @@ def checks(inputs: Inputs, folder: Path) -> Iterator[Done]:
     Raises:
         FlashladderError: the inputs ask for nothing, for two kernels, or for what cannot be.
     """
-    if not any(inputs[name] for name in ("PTX", "CUDA", "ITERATION", "RESULT")):
-        raise FlashladderError("nothing to gate", expected="one of the inputs ptx, cuda, iteration, result")
-    if inputs["PTX"] and inputs["CUDA"]:
-        raise FlashladderError("two kernels to gate", expected="one of the inputs ptx and cuda", found="both")
-    if inputs["ARCH"] and not inputs["CUDA"]:
-        raise FlashladderError("the input `arch` is for `cuda`", found=inputs["ARCH"])
+    kernels = [name.lower() for name in ("PTX", "CUDA", "PROGRAM") if inputs[name]]
+    if not kernels and not inputs["ITERATION"] and not inputs["RESULT"]:
+        raise FlashladderError("nothing to gate", expected="one of the inputs ptx, cuda, program, iteration, result")
+    if len(kernels) > 1:
+        expected = "one of the inputs ptx, cuda and program"
+        raise FlashladderError("two kernels to gate", expected=expected, found=" and ".join(kernels))
+    if inputs["ARCH"] and kernels not in (["cuda"], ["program"]):
+        raise FlashladderError("the input `arch` is for `cuda` and `program`", found=inputs["ARCH"])
     if inputs["CUDA"] and not inputs["CUDA"].endswith(".cu"):
         raise FlashladderError("bad input `cuda`", expected="a file that ends in .cu", found=inputs["CUDA"])
+    common = [
+        f"--{name.lower()}={inputs[name]}"
+        for name in ("ARCH", "SCHEDULES", "BASELINE", "SARIF", "JUNIT")
+        if inputs[name]
+    ]
+    if program := inputs["PROGRAM"]:
+        for name in ("KERNEL", "BLOCK", "EXPECTED"):
+            if inputs[name]:
+                raise FlashladderError(f"the input `{name.lower()}` is for `ptx` and `cuda`", found=inputs[name])
+        words = (*common, "--", program, *inputs.lines("ARGS"))
+        yield ran(f"{Path(program).name} runs without a hazard", "ptxemu", "run", *words)
     if file := inputs["PTX"] or inputs["CUDA"]:
         wanted, allowed = expectations(inputs)
         saved = {name: folder / f"{number}.npy" for number, name in enumerate(wanted)}
-        names = ("ARCH", "KERNEL", "GRID", "BLOCK", "SHARED")
+        names = ("KERNEL", "GRID", "BLOCK", "SHARED")
         yield ran(
-            f"{Path(file).name} runs without a hazard", "ptxemu", "--hazards", "--counters",
+            f"{Path(file).name} runs without a hazard", "ptxemu", "--hazards", "--counters", *common,
             *(f"--{name.lower()}={inputs[name]}" for name in names if inputs[name]),
             *(f"--arg={line}" for line in inputs.lines("ARGS")),
             *(f"--save={name}={path}" for name, path in saved.items()), "--", file,

@@ -83,7 +83,7 @@ def run(page: str, kinds: set[str], folder: Path) -> None:
 
 
 def test_every_example_is_of_a_kind_that_runs() -> None:
-    assert {kind for page in TEXTS for kind, _, _ in blocks(page)} == {"sh", "python"}
+    assert {kind for page in TEXTS for kind, _, _ in blocks(page)} == {"sh", "python", "yaml"}
     assert "README.md" in pages_with("sh")
 
 

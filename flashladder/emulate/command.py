@@ -50,7 +50,7 @@ from ptxemu import MEMORY_BUDGET, Array, parse_bytes
 SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
 LARGEST = 4 << 30  # bytes of Q, K, V and O together
 AXIS = 65535  # most CTAs along y (heads) and z (batch) of a grid
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # Files whose lines say less than their callers or callees: one-instruction functions, and the composed file.
 WRAPPERS = ("kernels/ptx/", "kernel.cu:")
 SHORT = (4, 5)  # lengths of trial runs, in least common multiples of the tiles: beyond the loop's first and last rounds
@@ -304,7 +304,7 @@ def as_json(found: Emulation, *, counters: bool) -> str:
         "right": found.errors.right,
         "errors": {name: value if value == value else None for name, value in asdict(found.errors).items()},  # noqa: PLR0124 - JSON has no NaN
         "counters": found.counters.facts(WRAPPERS) if counters else None,
-        "hazards": hazards and [hazard.render() for hazard in hazards.reports],
+        "hazards": hazards and [hazard.fields() for hazard in hazards.reports],
         "hazards_dropped": hazards and hazards.dropped,
     }
     return dump_json(facts).rstrip()

@@ -373,7 +373,7 @@ def test_a_kernel_passes_or_is_stopped(runner: Path, file: str, expected: str, c
 def test_inputs_are_words_and_nothing_to_gate_is_an_error(runner: Path) -> None:
     code, log, outputs = gate(runner)
     assert (code, outputs) == (2, "passed=false\n")
-    assert "error: nothing to gate: expected one of the inputs ptx, cuda, iteration, result" in log
+    assert "error: nothing to gate: expected one of the inputs ptx, cuda, program, iteration, result" in log
     code, log, _ = gate(runner, ptx="$(touch broken); touch broken.ptx", block="`touch broken`")
     assert code == 2
     assert not list(runner.glob("broken*"))
@@ -391,7 +391,7 @@ def test_a_bad_input_is_one_line(given: dict[str, str], message: str, monkeypatc
         expectations(Inputs(given))
     monkeypatch.setenv("GATE_PTX", "a.ptx")
     monkeypatch.setenv("GATE_ARCH", "sm_90")
-    with pytest.raises(FlashladderError, match="the input `arch` is for `cuda`: found sm_90"):
+    with pytest.raises(FlashladderError, match="the input `arch` is for `cuda` and `program`: found sm_90"):
         gate_action.main()
     monkeypatch.setenv("GATE_CUDA", "a.cu")
     with pytest.raises(FlashladderError, match="two kernels to gate"):

@@ -241,3 +241,11 @@ def test_a_cuda_file_passes_or_is_stopped(tmp_path: Path, barrier: str, code: in
     (done,) = checks(Inputs({f"GATE_{name}": text for name, text in given.items()}), tmp_path)
     assert (done.what, done.code) == ("k.cu runs without a hazard", code), done.text
     assert says in done.text
+    main = (
+        "int main() { float *x; cudaMalloc(&x, 512); reversed<<<1, 64>>>(x, x + 64); return cudaDeviceSynchronize(); }"
+    )
+    (tmp_path / "p.cu").write_text(SOURCE.replace("BARRIER", barrier) + main)
+    found = tmp_path / "p.sarif"
+    (done,) = checks(Inputs({"GATE_PROGRAM": str(tmp_path / "p.cu"), "GATE_SARIF": str(found)}), tmp_path)
+    assert (done.what, done.code) == ("p.cu runs without a hazard", code), done.text
+    assert code == 2 or len(json.loads(found.read_text())["runs"][0]["results"]) == code

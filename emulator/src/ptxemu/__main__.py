@@ -29,6 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 from ptxemu.host import program
 
                 code = program.run(words[1:])
+            elif words[:1] == ["descriptor"]:
+                from ptxemu.observe.descriptors import run as explain
+
+                print(explain(words[1:]))
             else:
                 from ptxemu.command import run
 

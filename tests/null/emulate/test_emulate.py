@@ -139,12 +139,12 @@ def test_the_screen_shows_what_was_asked_for(found: Emulation) -> None:
 
 def test_json_holds_the_facts_of_the_screen(found: Emulation) -> None:
     facts = json.loads(emulate.as_json(found, counters=True))
-    assert facts["schema_version"] == 1
+    assert facts["schema_version"] == 2
     assert facts["right"] is True
     assert facts["counters"]["short"]["shared_ld_conflicts"] == 4
     assert facts["counters"]["opcodes"]["st.shared.b32"] == 4
     assert facts["counters"]["bank_conflicts"][0]["ptx_lines"] == [15]
-    assert len(facts["hazards"]) == 1
+    assert [hazard["level"] for hazard in facts["hazards"]] == ["error"]
     holes = replace(found, errors=Errors(float("nan"), 4e-3, float("nan"), 5e-4), hazards=None)
     facts = json.loads(emulate.as_json(holes, counters=False))
     assert (facts["right"], facts["errors"]["max_error"]) == (False, None)

@@ -130,7 +130,7 @@ class Report:
         verdict += [_counted(warnings, "warning")] if warnings else []
         verdict += [f"{_counted(ended, 'error')} that ended a launch"] if ended else []
         verdict += [f"{_counted(len(self.refused), 'thing')} could not be run, see above"] if self.refused else []
-        verdict = verdict or [self._covered()]
+        verdict = verdict or [self._covered() if len(new) == len(self.findings) else "no new hazards"]
         verdict += [f"{known} known"] if (known := len(self.findings) - len(new)) else []
         return f"{times}, {lanes:,} lane-instructions in {seconds:.1f} s: {', '.join(verdict)}"
 

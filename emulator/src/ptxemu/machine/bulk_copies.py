@@ -239,7 +239,7 @@ class BulkCopy(Transfer):
         source = self.source
         if isinstance(source, Shared):
             blocks, places = source.blocks[which], source.places[which]
-            self._check_alive(blocks, which, "reads from")
+            self.refuse_exited(which)
             missing = self.copies.shared.rows.unwritten_chunks(blocks, places)
             if missing is not None and isinstance(self.target, Global) and self.target.inside is not None:
                 missing &= self.target.inside[which].reshape(*missing.shape, -1).any(axis=2)  # the rest is not stored
@@ -306,6 +306,11 @@ class BulkCopy(Transfer):
             new = function(old, np.ascontiguousarray(words).view(dtype))
             rows.put_chunks(block, places, np.ascontiguousarray(new).view(WORDS[PIECE]))
 
+    def refuse_exited(self, which: Places) -> None:
+        """Fails if these threads' sources lie in blocks that have exited."""
+        if isinstance(self.source, Shared):
+            self._check_alive(self.source.blocks[which], which, "reads from")
+
     def _check_alive(self, blocks: Places, which: Places, verb: str) -> None:
         """Fails if a block has exited, whose shared memory is another block's now."""
         machine = self.copies.machine
@@ -356,6 +361,15 @@ class BulkCopies:
         self.deferred, self.observers = deferred, observers
         self._committed = Committed()
         self._open: list[BulkCopy] = []  # copies that no wait has covered for all of their threads
+
+    def finish(self) -> None:
+        """At the end of a slice: nobody may have left the source of a copy behind, though this one was read in time.
+
+        Fails: "exited".
+        """
+        for copy in self._open:
+            if isinstance(copy.source, Shared):
+                copy.refuse_exited(np.flatnonzero(~copy.known))
 
     def issue(self, step: Step) -> Issue:
         """The executing lanes, in order of block, warp and lane."""

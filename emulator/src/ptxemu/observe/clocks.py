@@ -91,6 +91,8 @@ class Clocks:
         self._fenced = np.zeros(self.warps, dtype=np.int32)  # and when that was: it orders what each thread itself did
         self._seen: Array | None = None  # what it found by relaxed waits, and knows from its next memory fence on
         self._horizon: Array | None = None
+        self._global: Array | None = None  # what each row knew at its last proxy fence of global memory
+        self._global_time: Array | None = None  # and when that was
         self._wide = False
         self._agents: dict[Key, int] = {}
         self._met: bytes | None = None  # the ``bar.warp.sync`` since which nothing happened
@@ -137,6 +139,27 @@ class Clocks:
         fenced = self.known[:, count : 2 * count]
         fenced[rows] = np.maximum(fenced[rows], self.known[rows, :count])
         fenced[rows, rows] = self.now
+
+    def fence_global(self, lanes: BoolArray) -> None:
+        """A proxy fence of these lanes orders what they know of global memory."""
+        self.tick()
+        rows = self._rows(lanes)
+        count = len(self.known)
+        if self._global is None or self._global_time is None:
+            self._global, self._global_time = np.zeros((count, count), np.int32), np.zeros(count, np.int32)
+        self._global[rows] = self.known[rows, :count]
+        self._global[rows, rows] = self._global_time[rows] = self.now
+
+    def fenced_globally(self, thread: int, others: Array, times: Array) -> BoolArray:
+        """Whether a proxy fence of global memory, of which a thread knows, follows what `others` did at `times`."""
+        if self._global is None or self._global_time is None:
+            return np.zeros(others.shape, np.bool_)
+        row, count = thread >> self._shift, len(self.known)
+        known = self._global_time <= self.known[row, :count]
+        known[row] = True
+        known &= self._global_time > 0
+        fenced: Array = np.where(known[:, None], self._global, -1).max(axis=0)
+        return np.asarray(times <= fenced[others >> self._shift])
 
     def agent(self, key: Key) -> int:
         """The number that stands for an agent in arrays of threads: -2 or below."""
@@ -340,6 +363,9 @@ class Clocks:
         ends = len(self.known) * (2 if self._wide else 1)
         self.known, self._fenced = np.repeat(self.known, WARP, axis=0), np.repeat(self._fenced, WARP)
         self._before = None if self._before is None else np.repeat(self._before, WARP, axis=0)
+        if self._global is not None and self._global_time is not None:
+            self._global = np.repeat(np.repeat(self._global, WARP, axis=0), WARP, axis=1)
+            self._global_time = np.repeat(self._global_time, WARP)
         self._seen = None if self._seen is None else np.repeat(self._seen, WARP, axis=0)
         self._change(lambda table: np.concatenate([np.repeat(table[..., :ends], WARP, axis=-1), table[..., ends:]], -1))
         absent = np.flatnonzero(~self.exists.reshape(-1))

@@ -13,11 +13,12 @@ Chunks that threads wrote themselves, or that came from copies without a tensor 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ptxemu.errors import PtxemuError
 from ptxemu.machine.tensor_map import TensorMap
 from ptxemu.machine.warpgroups import CHUNK, SPANS, SWIZZLES, Shape, chunk_addresses, field
 from ptxemu.values import Array
@@ -197,3 +198,29 @@ def explained(raw: int) -> str:
         lines.append("K-major: core matrices of 8 x 16 bytes, LBO apart along K, SBO along M or N")
         lines.append("MN-major: core matrices of 8 x 16 bytes, SBO apart along M or N, LBO along K")
     return "\n".join(lines)
+
+
+def run(words: Sequence[str]) -> str:
+    """``ptxemu descriptor NUMBER ...``: what `explained` says of each.
+
+    Raises:
+        PtxemuError: no number, or one that no descriptor is.
+        SystemExit: after ``--help``.
+    """
+    if any(word in ("-h", "--help") for word in words):
+        print("usage: ptxemu descriptor NUMBER ...\n\nExplains shared-memory descriptors of wgmma, field by field.")
+        print("\nexample: ptxemu descriptor 0x4000004000010040")
+        raise SystemExit(0)
+    found = []
+    for word in words:
+        try:
+            number = int(word, 0)
+        except ValueError:
+            number = -1
+        if not 0 <= number < 1 << 64:
+            expected = "a number of 64 bits, such as 0x4000004000010040"
+            raise PtxemuError("bad descriptor", expected=expected, found=repr(word))
+        found.append(explained(number))
+    if not found:
+        raise PtxemuError("no descriptor is named", expected="ptxemu descriptor 0x4000004000010040", found="nothing")
+    return "\n\n".join(found)

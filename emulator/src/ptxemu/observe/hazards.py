@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ptxemu.machine.core import Machine, Step
-from ptxemu.machine.observer import Access, Copy, RemoteAccess, Targets
+from ptxemu.machine.observer import Access, Copy, Global, RemoteAccess, Targets
 from ptxemu.machine.state import FullMachine
 from ptxemu.observe.clocks import MOST_THREADS, Finding
 from ptxemu.observe.operations import Products
-from ptxemu.observe.races import GlobalRaces
+from ptxemu.observe.races import GlobalRaces, block_and_thread, places_of, thread_of
 from ptxemu.observe.synchronisation import Group, row
 from ptxemu.syntax.tree import Instruction
-from ptxemu.values import Array, BoolArray, Shape3
+from ptxemu.values import WARP, Array, BoolArray, Shape3
 
 KINDS = {
     "RAW": "read after write by another thread",
@@ -199,6 +199,7 @@ class Hazards(Products):
         self._first_block = len(self._blocks)
         self._blocks += [(int(x), int(y), int(z)) for x, y, z in machine.blocks]
         super().start(machine)
+        self._copies_globally = machine.copies_in_bulk and self.global_memory
         if machine.exists[0].size * machine.cluster_size > MOST_THREADS:
             self._may_differ(f"clusters of more than {MOST_THREADS} threads")
 
@@ -216,6 +217,8 @@ class Hazards(Products):
         if access.space == "global":
             if self.global_memory:
                 kind = _strength(access.kind, step.instruction.opcode)
+                if self._copies_globally:
+                    self._against_copies(step, access)
                 found = self._memory.access(
                     kind, access.address, access.width, access.mask, self._shape, self._first_block, site
                 )
@@ -237,6 +240,34 @@ class Hazards(Products):
                 shape = group.races.clocks.exists.shape
                 chosen = group.races.clocks.exists if mask is None else group.races.clocks.exists & mask
                 group.races.synchronise(np.broadcast_to(address, shape), chosen, opcode)
+
+    def _against_copies(self, step: Step, access: Access) -> None:
+        """Tells stores the time, and checks accesses against copies of their own block that still write."""
+        writes = access.kind in {"st", "atom"}
+        if writes:
+            times = np.zeros(len(self._blocks), np.int32)
+            for group in self._groups:
+                group.races.clocks.tick()
+                first = self._first_block + group.members * self._fold.size
+                times[(first[:, None] + np.arange(self._fold.size)).reshape(-1)] = group.races.clocks.now
+            self._memory.times = times
+        if not self._stores:
+            return
+        blocks, warps, _ = self._shape
+        who = thread_of(self._first_block + np.arange(blocks)[:, None], np.arange(warps * WARP)).reshape(self._shape)
+        chosen: BoolArray = np.broadcast_to(np.True_ if access.mask is None else access.mask, self._shape)
+        where, mine = np.broadcast_to(access.address, self._shape)[chosen].astype(np.int64), who[chosen]
+        for transfer, addresses, owners in self._stores:
+            unit = transfer.target.unit if isinstance(transfer.target, Global) else 0
+            at = np.maximum(np.searchsorted(addresses, where, "right") - 1, 0)
+            inside = (addresses[at] <= where) & (where < addresses[at] + unit)
+            hit = np.flatnonzero(inside & (places_of(owners[at])[0] == places_of(mine)[0]))
+            if hit.size:
+                (own, thread), (_, issuer) = (block_and_thread(int(each[hit[0]])) for each in (mine, owners[at]))
+                kind, threads = "in-flight write" if writes else "in-flight read", np.unique(mine[hit]).size
+                copy, address = self._site(transfer.step.instruction), int(where[hit[0]])
+                found = Finding(kind, copy, address, issuer, thread, threads, (own, own))
+                self._report("global", [found], step.instruction, None)
 
     def _answered(self, kind: str, instruction: Instruction) -> None:
         """What an atomic or a strong load answers, and how floats are rounded that are added up, is up to the order."""

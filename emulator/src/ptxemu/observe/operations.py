@@ -20,7 +20,7 @@ from ptxemu.machine.core import Step
 from ptxemu.machine.observer import PIECE, Global, Product, Shared, Transfer
 from ptxemu.machine.warpgroups import WARPS
 from ptxemu.observe.clocks import Finding, Key
-from ptxemu.observe.races import GlobalRaces, block_and_thread, thread_of
+from ptxemu.observe.races import GlobalRaces, block_and_thread, places_of, thread_of
 from ptxemu.observe.synchronisation import Group, Synchronisation
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import WARP, Array, BoolArray
@@ -34,6 +34,7 @@ class Operations(Synchronisation):
         self._memory = GlobalRaces()
         self._first_block = 0  # number of the slice's first block in the launch
         self.global_memory = True
+        self._copies_globally = False  # whether the kernel has bulk copies: then stores remember when they were
         self._names: dict[int, tuple[int, object]] = {}  # id of an operation in flight: its number, and itself
         self._count = 0
         self._stores: list[tuple[Transfer, Array, Array]] = []  # copies to global memory: addresses, threads
@@ -48,10 +49,12 @@ class Operations(Synchronisation):
 
     def proxy_fence(self, step: Step) -> None:
         """What these lanes know of shared memory is ordered for asynchronous operations, too."""
-        if step.instruction.opcode.endswith(".global"):
-            return
+        opcode = step.instruction.opcode
         for group, chosen in self._masks(step.lanes()):
-            group.races.clocks.fence(chosen)
+            if not opcode.endswith(".global"):
+                group.races.clocks.fence(chosen)
+            if self._copies_globally and not opcode.endswith((".shared::cta", ".shared::cluster")):
+                group.races.clocks.fence_global(chosen)
 
     def mbarrier_fence(self, step: Step) -> None:
         """The mbarriers that these lanes have initialised may be told of bytes."""
@@ -174,10 +177,37 @@ class Operations(Synchronisation):
         addresses, threads = side.addresses[inside], spread[inside]
         instruction = transfer.step.instruction
         self._report("global", self._memory.record(kind, threads, addresses, side.unit, site), instruction, None)
+        if kind == "ld":
+            self._check_proxies(transfer, addresses, threads)
         if kind == "st":
             source = transfer.source
             places = source.places[transfer.rows][inside] if isinstance(source, Shared) else np.arange(addresses.size)
             self._check_stores(transfer, addresses, threads, places)
+
+    def _check_proxies(self, transfer: Transfer, addresses: Array, threads: Array) -> None:
+        """A copy reads what threads of its own block have written: ordered before it, with a proxy fence between."""
+        for writers, times, sites, chosen in self._memory.written_within(addresses, threads):
+            for thread in np.unique(threads[chosen]):
+                mine = chosen[threads[chosen] == thread]
+                number, local = block_and_thread(int(thread))
+                group, offset = self._group_of(number - self._first_block)
+                theirs = places_of(writers[mine])[1] + offset
+                one = np.full(len(mine), local + offset)
+                ordered = group.races.clocks.ordered(one, theirs, times[mine])
+                fenced = group.races.clocks.fenced_globally(local + offset, theirs, times[mine])
+                for kind, wrong in (("RAW", ~ordered), ("proxy", ordered & ~fenced)):
+                    for site in np.unique(sites[mine][wrong]):
+                        at = np.flatnonzero(wrong & (sites[mine] == site))
+                        first = block_and_thread(int(writers[mine][at[0]]))[1]
+                        blocks, address = (number, number), int(addresses[mine][at[0]])
+                        found = Finding(kind, int(site), address, first, local, len(at), blocks)
+                        self._report("global", [found], transfer.step.instruction, None)
+
+    def _group_of(self, block: int) -> tuple[Group, int]:
+        """The group of a block of the slice, and the number of its first thread in the cluster."""
+        cluster, rank = divmod(block, self._fold.size)
+        group = next(each for each in self._groups if cluster in each.members)
+        return group, rank * self._fold.shape[1] * WARP
 
     def _check_stores(self, transfer: Transfer, addresses: Array, threads: Array, places: Array) -> None:
         """Bytes that two copies in flight write are written in any order, also if one thread issued both.

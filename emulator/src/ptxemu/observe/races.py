@@ -34,6 +34,7 @@ Source: PTX ISA 9.0, 8.2, 8.9 (proxy-preserved base causality order), 9.7.9.25.2
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,6 +120,11 @@ def block_and_thread(number: int) -> tuple[int, int]:
     return divmod(number, 1 << _THREAD_BITS)
 
 
+def places_of(numbers: Array) -> tuple[Array, Array]:
+    """`block_and_thread` of many."""
+    return numbers >> _THREAD_BITS, numbers & ((1 << _THREAD_BITS) - 1)
+
+
 class GlobalRaces:
     """The global memory of a whole launch."""
 
@@ -129,6 +135,7 @@ class GlobalRaces:
         self._add("writer")
         self._add("reader")
         self._add("other_reader")
+        self.times: Array | None = None  # the time of each block of the launch, where stores are to remember it
         self.mixed = False  # whether a thread has read what another one wrote in this launch, or the other way round
 
     def _add(self, name: str) -> None:
@@ -192,10 +199,24 @@ class GlobalRaces:
             found += self._against_pair("strong", "WAR", units, threads, addresses)
             self.shadow["writer"][units] = threads
             self.shadow["writer_site"][units] = site
+            if self.times is not None:
+                if "writer_time" not in self.shadow:
+                    self.shadow.add("writer_time", 0, dtype=np.int32)
+                self.shadow["writer_time"][units] = self.times[threads >> _THREAD_BITS]
             found += self._against("writer", "WAW", units, threads, addresses)  # of other blocks in this instruction
         else:
             self._join({"atom": "atomic", "strong ld": "strong"}.get(kind, "reader"), units, threads, site)
         return found
+
+    def written_within(self, addresses: Array, threads: Array) -> Iterator[tuple[Array, Array, Array, Array]]:
+        """Of accesses (`record`): writers of their own blocks, when they wrote, their sites; and which accesses."""
+        if "writer_time" not in self.shadow:
+            return
+        units = self._packed(addresses) // self.shadow.unit
+        writers, times = self.shadow["writer"][units], self.shadow["writer_time"][units]
+        mine = (writers != NOBODY) & (writers >> _THREAD_BITS == threads >> _THREAD_BITS) & (times > 0)
+        if mine.any():
+            yield writers, times, self.shadow["writer_site"][units], np.flatnonzero(mine)
 
     def _mixes(self, kind: str, units: Array, threads: Array) -> bool:
         """Whether these threads read what others have written, or write what others have read, in the whole launch."""

@@ -201,6 +201,7 @@ class Engine:
                     self.machine.deferred.advance()
                 if self.waits.suspended:
                     self._wake()
+        self.machine.bulk.finish()
         self.machine.mbarriers.finish()  # errors of what a correct program does not leave behind
         self.machine.register_pool.finish()
         self.machine.warpgroups.same_order.finish()

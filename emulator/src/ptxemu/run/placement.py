@@ -215,6 +215,9 @@ class Layout:
             memory=memory,
             shared_bytes=self.shared_first + self.shared_bytes,
             shared_first=self.shared_first,
+            copies_in_bulk=any(
+                isinstance(item, Instruction) and "async.bulk" in item.opcode for item in self.function.body
+            ),
             local_bytes=self.local_bytes,
             cluster_size=self.cluster_size,
             products=self.products,
