@@ -8,7 +8,7 @@ holds, 1 a check failed, 2 it could not run. docs/ci.md says what each input is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 import os
 from pathlib import Path
@@ -98,6 +98,15 @@ def compared(name: str, wanted: Path, got: Path, allowed: float) -> Done:
     return Done(what, 0, f"largest difference {worst:g}, allowed {allowed:g}")
 
 
+def ran_whole(program: str, options: Iterable[str], inputs: Inputs) -> Done:
+    """Runs a host program; `FlashladderError`: inputs that are for kernels alone."""
+    for name in ("KERNEL", "BLOCK", "EXPECTED"):
+        if inputs[name]:
+            raise FlashladderError(f"the input `{name.lower()}` is for `ptx` and `cuda`", found=inputs[name])
+    words = (*options, "--", program, *inputs.lines("ARGS"))
+    return ran(f"{Path(program).name} runs without a hazard", "ptxemu", "run", *words)
+
+
 def checks(inputs: Inputs, folder: Path) -> Iterator[Done]:
     """Everything that the inputs ask for: launches the kernel of a PTX or CUDA file and compares, checks, verifies.
 
@@ -120,11 +129,7 @@ def checks(inputs: Inputs, folder: Path) -> Iterator[Done]:
         if inputs[name]
     ]
     if program := inputs["PROGRAM"]:
-        for name in ("KERNEL", "BLOCK", "EXPECTED"):
-            if inputs[name]:
-                raise FlashladderError(f"the input `{name.lower()}` is for `ptx` and `cuda`", found=inputs[name])
-        words = (*common, "--", program, *inputs.lines("ARGS"))
-        yield ran(f"{Path(program).name} runs without a hazard", "ptxemu", "run", *words)
+        yield ran_whole(program, common, inputs)
     if file := inputs["PTX"] or inputs["CUDA"]:
         wanted, allowed = expectations(inputs)
         saved = {name: folder / f"{number}.npy" for number, name in enumerate(wanted)}

@@ -32,6 +32,7 @@ class FakeMachine:
     symbols: dict[str, int]
     cluster_size: int = 1
     shared_bytes: int = 1024
+    copies_in_bulk: bool = False
     path: str = "k.ptx"
 
 

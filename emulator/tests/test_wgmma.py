@@ -1,8 +1,8 @@
 """wgmma beyond its numbers: what is in flight, fences and waits, who takes part, races, counters.
 
 Programs have one ``wgmma`` or several: a block's first 128 threads fill 4096 bytes, A first and B 2048 bytes behind,
-both K-major without swizzling; %rd10 and %rd11 are their descriptors, %p0 is true, D and a second accumulator E are zero, A in
-registers is all ones.
+both K-major without swizzling; %rd10 and %rd11 are their descriptors, %p0 is true, D and a second accumulator E are
+zero, A in registers is all ones.
 """
 
 from __future__ import annotations

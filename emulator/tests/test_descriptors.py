@@ -1,0 +1,162 @@
+"""Descriptors of wgmma against tiles that tensor copies wrote, and what threads and copies do to global memory.
+
+Tiles are written as `TensorMap`'s boxes are: rows of the span's bytes, with 16-byte chunks permuted by the swizzle.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.test_verdicts import DATA
+
+import ptxemu
+from ptxemu.__main__ import main
+from ptxemu.machine.bulk_copies import boxes, swizzled
+from ptxemu.machine.tensor_map import Decoded
+from ptxemu.machine.warpgroups import SWIZZLES, Shape
+from ptxemu.observe.descriptors import Misfit, Tiles, explained
+
+A, B = 1024, 32768  # addresses of two tiles
+
+
+def box(columns: int, rows: int, swizzle: str = "128B") -> ptxemu.TensorMap:
+    """Of f16."""
+    return ptxemu.TensorMap(0, "f16", (columns, rows), (2 * columns,), (columns, rows), swizzle=swizzle)
+
+
+def tiles(*loaded: tuple[int, ptxemu.TensorMap]) -> Tiles:
+    """Boxes at addresses."""
+    made = Tiles()
+    for number, (address, each) in enumerate(loaded):
+        places = boxes(Decoded(0, each), np.zeros((1, each.rank), np.int64)).places
+        made.loaded(swizzled(address + places, each.swizzle), places, each, number, 32 * number)
+    return made
+
+
+def descriptor(start: int, stride: int = 1024, leading: int = 16, swizzle: str = "128B") -> int:
+    """Of bytes."""
+    return start >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | SWIZZLES.index(swizzle) << 62
+
+
+def misfit(made: Tiles, raw: int, shape: Shape, base: int = 0) -> str:
+    found = made.misfit("B", raw, shape, base)
+    assert found is None or isinstance(found, Misfit)
+    return "" if found is None else found.text
+
+
+@pytest.mark.parametrize(("swizzle", "columns"), [("128B", 64), ("64B", 32), ("32B", 16)])
+def test_steps_along_k_and_other_rows_of_a_tile_are_read_as_copied(swizzle: str, columns: int) -> None:
+    made, span = tiles((A, box(columns, 128, swizzle))), 2 * columns
+    for step in range(columns // 16):
+        for first in (0, 64):
+            raw = descriptor(A + 32 * step + first * span, 8 * span, swizzle=swizzle)
+            assert misfit(made, raw, Shape(64, k_major=True)) == ""
+    for first in range(0, 128, 16):  # 16 rows of K
+        raw = descriptor(A + first * span, 8 * span, swizzle=swizzle)
+        assert misfit(made, raw, Shape(columns, k_major=False)) == ""
+
+
+def test_a_wide_mn_major_operand_is_several_boxes_side_by_side() -> None:
+    made = tiles((A, box(64, 64)), (A + 8192, box(64, 64)))
+    assert misfit(made, descriptor(A, leading=8192), Shape(128, k_major=False)) == ""
+    said = misfit(made, descriptor(A, leading=4096), Shape(128, k_major=False))
+    assert "leading offset (LBO) of the descriptor: expected 0x200 (8192 bytes), found 0x100 (4096 bytes)" in said
+
+
+@pytest.mark.parametrize(("raw", "field"), [
+    (descriptor(A, swizzle="64B"), "swizzle of the descriptor: expected 128B (1), found 64B (2)"),
+    (descriptor(A, swizzle="none"), "swizzle of the descriptor: expected 128B (1), found none (0)"),
+    (descriptor(A, stride=512), "stride offset (SBO) of the descriptor: expected 0x40 (1024 bytes), found 0x20"),
+    (descriptor(A, stride=2048), "stride offset (SBO) of the descriptor: expected 0x40 (1024 bytes), found 0x80"),
+    (descriptor(A + 512), "start of the descriptor: expected 0x42 (1056 bytes), found 0x60 (1536 bytes)"),
+    (descriptor(A << 4), "start of the descriptor: expected 0x40 (1024 bytes), found 0x400 (16384 bytes)"),
+    (descriptor(A, stride=512, swizzle="64B"), "no single field explains it"),
+])  # fmt: skip
+def test_the_field_is_named_with_its_value(raw: int, field: str) -> None:
+    made = tiles((A, box(64, 128)), (16384, box(32, 128, "64B")))
+    assert field in misfit(made, raw, Shape(64, k_major=True))
+
+
+def test_the_place_of_a_block_in_its_cluster_is_added() -> None:
+    made = tiles((A + 65536, box(64, 64)))
+    assert misfit(made, descriptor(A), Shape(64, k_major=True), base=65536) == ""
+    assert "stride offset" in misfit(made, descriptor(A, stride=512), Shape(64, k_major=True), base=65536)
+
+
+def test_what_nobody_knows_is_not_judged() -> None:
+    wrong = descriptor(A, swizzle="64B")
+    assert misfit(tiles(), wrong, Shape(64, k_major=True)) == ""
+    assert misfit(tiles((B, box(64, 64))), wrong, Shape(64, k_major=True)) == ""  # written by threads
+    row = ptxemu.TensorMap(0, "f16", (4096,), (), (256,))
+    assert misfit(tiles((A, row)), wrong, Shape(64, k_major=True)) == ""
+    plain = tiles((A, box(64, 64, "none")))  # perhaps core matrices already
+    assert misfit(plain, descriptor(A, 256, 128, "none"), Shape(64, k_major=True)) == ""
+    assert misfit(plain, descriptor(A), Shape(64, k_major=True)) != ""
+
+
+def test_chunks_that_threads_write_over_are_forgotten() -> None:
+    made, wrong = tiles((A, box(64, 64))), descriptor(A, stride=512)
+    made.forget(np.arange(A, A + 8192) // 16)
+    assert misfit(made, wrong, Shape(64, k_major=True)) == ""
+    made = tiles((A, box(64, 64)), (B, box(64, 8)))
+    made.forget(np.array([A // 16, 1 << 20]))  # one chunk of the first row, and one far away
+    assert "stride offset" in misfit(made, wrong, Shape(64, k_major=True))
+    assert misfit(made, descriptor(A), Shape(64, k_major=True)) == ""
+
+
+def test_a_box_of_three_axes_may_hold_rows_in_another_order() -> None:
+    halo = ptxemu.TensorMap(0, "f16", (64, 16, 8), (128, 2048), (64, 16, 8), swizzle="128B")
+    assert misfit(tiles((A, halo)), descriptor(A, stride=2048), Shape(64, k_major=True)) == ""
+    assert "swizzle" in misfit(tiles((A, halo)), descriptor(A, stride=2048, swizzle="64B"), Shape(64, k_major=True))
+
+
+def test_the_command_explains_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["descriptor", hex(descriptor(A, 1024, 16)), "0x8000004000080040"]) == 0
+    said = capsys.readouterr().out
+    for line in ("0x400 = 1024\n", "(LBO)  0x10 = 16", "1: 128B", "2: 64B", "an SBO of 512"):
+        assert line in said, line
+    assert "outside of all fields" in explained(1 << 60)
+    assert "LBO apart along K" in explained(0)
+
+
+@pytest.mark.parametrize("words", [[], ["x"], ["-1"], [hex(1 << 64)]])
+def test_what_is_no_descriptor(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["descriptor", *words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+# --- global memory between threads and copies of a block --------------------------------------------------------------
+
+PROXY = DATA["cases"]["global_proxy"]["variants"]
+FENCE = "fence.proxy.async;"
+
+
+def kinds(text: str) -> set[str]:
+    hazards, arrays = ptxemu.Hazards(), [np.zeros(256, np.float32) for _ in range(2)]
+    ptxemu.load(text).kernel().launch(1, 256, arrays, observers=[hazards])
+    return {each.kind for each in hazards.reports}
+
+
+@pytest.mark.parametrize(("fence", "found"), [
+    (FENCE, set()), ("fence.proxy.async.global;", set()), ("fence.proxy.async.shared::cta;", {"proxy"}),
+    ("", {"proxy"}), ("fence.acq_rel.gpu;", {"proxy"}),
+])  # fmt: skip
+def test_which_fence_lets_a_copy_read_what_threads_wrote(fence: str, found: set[str]) -> None:
+    text = PROXY["0"]["ptx"]
+    assert text.count(FENCE) == 1
+    assert kinds(text.replace(FENCE, fence)) == found
+
+
+def test_one_fence_behind_the_barrier_is_enough() -> None:
+    tail = PROXY["0"]["ptx"]
+    at = tail.index("bar.sync", tail.index(FENCE))
+    end = tail.index(";", at) + 1
+    moved = tail[:end] + f"\n{FENCE}\n" + tail[end:]
+    assert kinds(moved.replace(FENCE, "", 1)) == set()
+
+
+def test_what_a_copy_still_writes_is_not_read() -> None:
+    assert kinds(PROXY["3"]["ptx"]) == set()
+    assert kinds(PROXY["4"]["ptx"]) == {"in-flight read"}
+    assert kinds(PROXY["5"]["ptx"]) == {"in-flight read"}
+    assert "RAW" in kinds(PROXY["2"]["ptx"])
