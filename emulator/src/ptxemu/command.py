@@ -20,7 +20,7 @@ import re
 import sys
 import time
 from tokenize import TokenError
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeVar
 from zipfile import BadZipFile
 
 import ml_dtypes
@@ -66,7 +66,8 @@ LARGEST = 4 << 30  # bytes of one array
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 _SHAPE = re.compile(r"\d{1,30}(x\d{1,30})*", re.ASCII)
 SCHEDULES_HELP = "as long as the order can matter, run each launch up to N times, in other orders (default: 1)"
-QUIET, EVERY = 2.0, 0.5  # seconds before the first progress line, and between two
+QUIET, EVERY = 2.0, 0.5  # seconds before the first line of progress, and between two, on a terminal
+LONG, AGAIN = 10.0, 30.0  # the same in a log
 
 
 class Parser(argparse.ArgumentParser):
@@ -140,31 +141,46 @@ def parser() -> Parser:
 
 
 class Progress(Observer):
-    """A line on stderr, where that is a terminal and the launch takes more than two seconds."""
+    """How far a launch is: on a terminal a line after two seconds; in a log one after ten, and then now and again.
+
+    What is left is estimated from blocks that are done, or from the last launch of the same name.
+    """
+
+    per_block: ClassVar[dict[str, float]] = {}  # warp instructions of a block, of kernels that have been launched
 
     def __init__(self, name: str, blocks: int) -> None:
         self.name, self.blocks = name, blocks
         self.done = self.executed = 0
-        self.shown = sys.stderr is not None and sys.stderr.isatty()
+        self.terminal = sys.stderr is not None and sys.stderr.isatty()
         self.start_time = time.monotonic()
-        self.next_time = self.start_time + QUIET
+        self.next_time = self.start_time + (QUIET if self.terminal else LONG)
+        self.shown = False
 
     def finish(self, machine: Machine) -> None:
         """Counts the blocks of a slice."""
         self.done += machine.shape[0]
+        self.per_block[self.name] = self.executed / max(self.done, 1)
 
     def __call__(self, instructions: int) -> None:
         """Warp instructions have been executed."""
         self.executed += instructions
         now = time.monotonic()
-        if self.shown and now > self.next_time:
-            self.next_time = now + EVERY
-            did = f"{self.done} of {self.blocks} blocks, {self.executed / 1e6:.1f} million warp instructions"
-            print(f"\r{self.name}: {did}, {now - self.start_time:.0f} s\033[K", end="", file=sys.stderr, flush=True)
+        if now <= self.next_time or sys.stderr is None:
+            return
+        passed, total = now - self.start_time, self.per_block.get(self.name, 0.0) * self.blocks
+        did = (
+            f"{self.done} of {self.blocks} blocks, {self.executed / 1e6:.1f} million warp instructions, {passed:.0f} s"
+        )
+        did += f", about {passed * (total / self.executed - 1):.0f} s left" if total > self.executed else ""
+        if self.terminal:
+            print(f"\r{self.name}: {did}\033[K", end="", file=sys.stderr, flush=True)
+        else:
+            print(f"ptxemu: {self.name}: {did}", file=sys.stderr, flush=True)
+        self.shown, self.next_time = True, now + (EVERY if self.terminal else AGAIN)
 
     def clear(self) -> None:
-        """Removes the line."""
-        if self.shown and self.next_time > self.start_time + QUIET:
+        """Removes the line of a terminal."""
+        if self.shown and self.terminal:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
@@ -290,11 +306,11 @@ def _launched(options: argparse.Namespace, outputs: Outputs) -> Run:
             block,
             named,
             shared_bytes=shared,
-            observers=[*observers, *([hazards] if hazards else []), *([progress] if progress.shown else [])],
+            observers=[*observers, *([hazards] if hazards else []), progress],
             memory_budget=budget,
             max_instructions=most,
             exited_arrive=options.exited_arrive,
-            progress=progress if progress.shown else None,
+            progress=progress,
             target=options.target or None,
             cluster=cluster,
             schedule=schedule,

@@ -21,7 +21,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 from ptxemu.command import CUDA, SCHEDULES_HELP, Parser, Progress, count_of, schedules_of
 from ptxemu.errors import PtxemuError, printable
@@ -44,7 +43,6 @@ EXPORTS = (  # symbols with the versions that programs ask for
 FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden")
 SCHEMA_VERSION = 1
 SHOWN = 20  # hazards of one launch on the screen
-LONG = 10.0  # seconds of a launch from which a log, too, says how it goes
 
 
 def parser() -> Parser:
@@ -170,23 +168,6 @@ def say(line: str) -> None:
     print(f"ptxemu: {printable(line)}", file=sys.stderr, flush=True)
 
 
-class Patience(Progress):
-    """Progress on a terminal; in a log, a line about a launch that takes long, and then now and again."""
-
-    def __init__(self, name: str, blocks: int) -> None:
-        super().__init__(name, blocks)
-        self.next_line = self.start_time + LONG
-
-    def __call__(self, instructions: int) -> None:
-        """Warp instructions have been executed."""
-        super().__call__(instructions)
-        now = time.monotonic()
-        if not self.shown and now > self.next_line:
-            self.next_line = now + 3 * LONG
-            passed = f"{self.executed / 1e6:.1f} million warp instructions in {now - self.start_time:.0f} s"
-            say(f"{self.name}: {self.done} of {self.blocks} blocks done, {passed}")
-
-
 def stand_in() -> Path:
     """The folder of the stand-in's libraries, compiled at the first use (3 s) and kept in the user's cache.
 
@@ -292,13 +273,18 @@ def _command(given: argparse.Namespace, folder: Path) -> list[str]:
 
 def _supervised(command: list[str], name: str, options: Options, report: Report, folder: Path) -> int:
     """Starts the program, answers it until it has ended, and returns its exit code, 128 and more for a signal."""
+    shown = list[Progress]()
 
     def watch(kernel: str, blocks: int) -> tuple[Progress, Observer]:
-        made = Patience(kernel, blocks)
-        return made, made
+        shown[:] = [Progress(kernel, blocks)]
+        return shown[0], shown[0]
+
+    def launched(launch: Launch) -> None:
+        shown[0].clear()
+        report.launched(launch)
 
     libraries, path = stand_in(), folder / "socket"
-    server = Server(path, lambda: Device(name, options, report.launched, watch), report.complained)
+    server = Server(path, lambda: Device(name, options, launched, watch), report.complained)
     environment = dict(os.environ)
     environment["PTXEMU_SOCKET"] = str(path)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the program ends, too
