@@ -375,6 +375,20 @@ def test_a_long_launch_shows_a_line_and_removes_it(monkeypatch: pytest.MonkeyPat
     assert "\radd: 2 of 4 blocks, 0.0 million warp instructions, 0 s" in terminal.getvalue()
 
 
+def test_a_log_says_rarely_how_far_a_long_launch_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, log = [0.0], io.StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(Progress, "per_block", {"add": 2_000_000.0})
+    progress = Progress("add", 4)
+    for now[0] in (9.0, 11.0, 40.0, 42.0):
+        progress(1_000_000)
+    progress.clear()
+    first, second = log.getvalue().splitlines()
+    assert first == "ptxemu: add: 0 of 4 blocks, 2.0 million warp instructions, 11 s, about 33 s left"
+    assert second.endswith("4.0 million warp instructions, 42 s, about 42 s left")
+
+
 def test_amounts_of_memory() -> None:
     amounts = {"2GB": 2 * 10**9, "2G": 2 << 30, "3 mib": 3 << 20, "1.5KiB": 1536, "4TB": 4 * 10**12, "7b": 7, "9": 9}
     assert {text: ptxemu.parse_bytes(text) for text in amounts} == amounts
