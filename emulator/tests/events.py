@@ -33,6 +33,7 @@ class FakeMachine:
     cluster_size: int = 1
     shared_bytes: int = 1024
     copies_in_bulk: bool = False
+    orders_blocks: bool = False
     path: str = "k.ptx"
 
 

@@ -1,4 +1,4 @@
-"""Descriptors of wgmma against tiles that tensor copies wrote, and what threads and copies do to global memory.
+"""Descriptors of wgmma against tiles that tensor copies wrote; and what copies and other blocks do to global memory.
 
 Tiles are written as `TensorMap`'s boxes are: rows of the span's bytes, with 16-byte chunks permuted by the swizzle.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.programs import races_of
 from tests.test_verdicts import DATA
 
 import ptxemu
@@ -160,3 +161,57 @@ def test_what_a_copy_still_writes_is_not_read() -> None:
     assert kinds(PROXY["4"]["ptx"]) == {"in-flight read"}
     assert kinds(PROXY["5"]["ptx"]) == {"in-flight read"}
     assert "RAW" in kinds(PROXY["2"]["ptx"])
+
+
+# --- global memory between blocks -------------------------------------------------------------------------------------
+
+WORDS = ".global .align 4 .u32 data[64]; .global .align 4 .u32 count; .global .align 4 .u32 flag;"
+GL, CTA = "fence.acq_rel.gpu;", "fence.acq_rel.cta;"
+# Each block stores; whoever takes the last ticket reads what the others have stored.
+TICKET = """mov.u64 %rd1, data; mul.wide.u32 %rd2, %r60, 4; add.u64 %rd2, %rd1, %rd2; setp.ne.u32 %p1, %r0, 0;
+setp.eq.u32 %p3, %r0, WRITER; @%p3 st.global.u32 [%rd2], %r60; MEET
+@%p1 bra done; RELEASE TAKE setp.ne.u32 %p2, %r5, 2; @%p2 bra done; ACQUIRE
+ld.global.u32 %r6, [%rd1]; ld.global.u32 %r7, [%rd1+4]; ld.global.u32 %r8, [%rd1+8];
+done:"""
+TAKE = "atom.global.add.u32 %r5, [count], 1;"
+BOTH = "atom.acq_rel.gpu.global.add.u32 %r5, [count], 1;"
+
+
+def ticket(release: str = "", acquire: str = "", take: str = TAKE, meet: str = "", writer: int = 0) -> set[str]:
+    text = TICKET.replace("RELEASE", release).replace("ACQUIRE", acquire).replace("TAKE", take).replace("MEET", meet)
+    given = text.replace("WRITER", str(writer))
+    orders = ("together", "reverse", 3)
+    return {kind for order in orders for kind in races_of(given, 32, 3, module=WORDS, schedule=order)}
+
+
+@pytest.mark.parametrize(("given", "found"), [
+    ({"release": GL, "acquire": GL}, set()), ({"take": BOTH}, set()),
+    ({"release": "membar.gl;", "acquire": "fence.sc.sys;"}, set()),
+    ({"release": GL, "take": BOTH.replace("acq_rel", "acquire")}, set()),
+    ({"acquire": GL, "take": BOTH.replace("acq_rel", "release")}, set()),
+    ({"release": GL}, {"RAW"}), ({"acquire": GL}, {"RAW"}), ({"release": CTA, "acquire": GL}, {"RAW"}),
+    ({"take": BOTH.replace("acq_rel", "release")}, {"RAW"}), ({}, {"RAW"}),
+    ({"release": GL, "acquire": GL, "writer": 5}, {"RAW"}),
+    ({"release": GL, "acquire": GL, "writer": 5, "meet": "bar.sync 0;"}, set()),
+])  # fmt: skip
+def test_what_blocks_tell_each_other_by_tickets(given: dict[str, object], found: set[str]) -> None:
+    assert ticket(**given) == found  # type: ignore[arg-type]
+
+
+# Block 0 stores and raises a flag, block 1 waits for it and raises the next one, block 2 waits for that one and reads.
+CHAIN = """mov.u64 %rd1, data; mov.u64 %rd2, flag; mov.u64 %rd3, count; setp.ne.u32 %p1, %r0, 0; @%p1 bra done;
+setp.eq.u32 %p2, %r60, 1; @%p2 bra one; setp.eq.u32 %p2, %r60, 2; @%p2 bra two;
+st.global.u32 [%rd1], 7; st.release.gpu.global.u32 [%rd2], 1; bra done;
+one: ld.acquire.gpu.global.u32 %r5, [%rd2]; setp.eq.u32 %p3, %r5, 0; @%p3 bra one;
+st.release.gpu.global.u32 [%rd3], 1; bra done;
+two: ld.acquire.gpu.global.u32 %r5, [%rd3]; setp.eq.u32 %p3, %r5, 0; @%p3 bra two;
+ld.global.u32 %r6, [%rd1];
+done:"""
+
+
+def test_what_one_block_has_learned_it_hands_on() -> None:
+    assert races_of(CHAIN, 32, 3, module=WORDS) == []
+    assert races_of(CHAIN.replace("ld.acquire.gpu.global.u32 %r5, [%rd2]", "ld.relaxed.gpu.global.u32 %r5, [%rd2]"),
+                    32, 3, module=WORDS) == ["RAW"]  # fmt: skip
+    assert races_of(CHAIN.replace("st.release.gpu.global.u32 [%rd3]", "st.relaxed.gpu.global.u32 [%rd3]"),
+                    32, 3, module=WORDS) == ["RAW"]  # fmt: skip

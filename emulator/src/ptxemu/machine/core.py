@@ -49,6 +49,7 @@ class Machine:
         symbols: address of each variable in its own state space (kernel parameters: offset among them); one object per
             launch, shared by its slices.
         cluster_size: blocks of a cluster, 1 without clusters; those of one cluster follow each other in the slice.
+        orders_blocks: whether it has what orders accesses of different blocks.
         copies_in_bulk: whether the kernel has bulk copies.
         shared_bytes: where the shared memory of a block ends; `shared_first`: where it begins.
         exited_arrive: whether exited threads count as arrived at a barrier of the whole block.
@@ -72,6 +73,7 @@ class Machine:
     shared_bytes: int = 0
     shared_first: int = 0
     copies_in_bulk: bool = False
+    orders_blocks: bool = False
     exited_arrive: bool = False
     issued: int = 0
     arrivals: int = 0

@@ -91,6 +91,7 @@ class Clocks:
         self._fenced = np.zeros(self.warps, dtype=np.int32)  # and when that was: it orders what each thread itself did
         self._seen: Array | None = None  # what it found by relaxed waits, and knows from its next memory fence on
         self._horizon: Array | None = None
+        self._device: dict[int, Array] = {}  # by row: what it knew at its last fence of the GPU's scope
         self._global: Array | None = None  # what each row knew at its last proxy fence of global memory
         self._global_time: Array | None = None  # and when that was
         self._wide = False
@@ -139,6 +140,27 @@ class Clocks:
         fenced = self.known[:, count : 2 * count]
         fenced[rows] = np.maximum(fenced[rows], self.known[rows, :count])
         fenced[rows, rows] = self.now
+
+    def order_device(self, lanes: BoolArray) -> None:
+        """A memory fence of these lanes between blocks."""
+        self.tick()
+        for row in self._rows(lanes).tolist():
+            known = self.known[row, : len(self.known)].copy()
+            known[row] = self.now
+            self._device[row] = known
+
+    def released(self, thread: int, *, always: bool) -> Array | None:
+        """What a release by a thread tells: a time for each thread; None: there was no fence, and it is none itself."""
+        row = thread >> self._shift
+        if always:
+            self.tick()
+            known = self.known[row, : len(self.known)].copy()
+            known[row] = self.now
+        elif row in self._device:
+            known = self._device[row]
+        else:
+            return None
+        return np.repeat(known, WARP) if self.per_warp else known
 
     def fence_global(self, lanes: BoolArray) -> None:
         """A proxy fence of these lanes orders what they know of global memory."""
@@ -363,6 +385,9 @@ class Clocks:
         ends = len(self.known) * (2 if self._wide else 1)
         self.known, self._fenced = np.repeat(self.known, WARP, axis=0), np.repeat(self._fenced, WARP)
         self._before = None if self._before is None else np.repeat(self._before, WARP, axis=0)
+        self._device = {
+            WARP * row + lane: np.repeat(known, WARP) for row, known in self._device.items() for lane in range(WARP)
+        }
         if self._global is not None and self._global_time is not None:
             self._global = np.repeat(np.repeat(self._global, WARP, axis=0), WARP, axis=1)
             self._global_time = np.repeat(self._global_time, WARP)

@@ -22,7 +22,8 @@ import numpy as np
 from ptxemu.machine.core import Machine, Step
 from ptxemu.machine.observer import Access, Copy, Global, RemoteAccess, Targets
 from ptxemu.machine.state import FullMachine
-from ptxemu.observe.clocks import MOST_THREADS, Finding
+from ptxemu.observe.between_blocks import BetweenBlocks, is_device_fence
+from ptxemu.observe.clocks import MOST_THREADS, Clocks, Finding
 from ptxemu.observe.operations import Products
 from ptxemu.observe.races import GlobalRaces, block_and_thread, places_of, thread_of
 from ptxemu.observe.synchronisation import Group, row
@@ -200,16 +201,36 @@ class Hazards(Products):
         self._blocks += [(int(x), int(y), int(z)) for x, y, z in machine.blocks]
         super().start(machine)
         self._copies_globally = machine.copies_in_bulk and self.global_memory
+        if machine.orders_blocks and self.global_memory and self._memory.between is None:
+            self._memory.between = BetweenBlocks(self._place_of)
         if machine.exists[0].size * machine.cluster_size > MOST_THREADS:
             self._may_differ(f"clusters of more than {MOST_THREADS} threads")
 
     def follow(self, machine: Machine, instruction: Instruction) -> Callable[[BoolArray | None], None] | None:
         """Also what tells the time, and ``elect.sync``."""
+        inner, between = super().follow(machine, instruction), self._memory.between
+        if between is not None and is_device_fence(instruction.opcode):
+
+            def fenced(lanes: BoolArray | None) -> None:
+                if inner is not None:
+                    inner(lanes)
+                full = machine.exists if lanes is None else machine.full(lanes)
+                for group, chosen in self._masks(full):
+                    group.races.clocks.order_device(chosen)
+                block, warp, lane = np.nonzero(full)
+                between.fence(self._first_block + block, warp * WARP + lane)
+
+            return fenced
         text = str(instruction)
         if any(word in text for word in TIMELY):
             self._may_differ("the time, or where a warp runs", instruction)
         self._elects = self._elects or instruction.opcode.startswith("elect")
-        return super().follow(machine, instruction)
+        return inner
+
+    def _place_of(self, block: int) -> tuple[Clocks, int]:
+        """The clocks of a block of the slice, and the number of its first thread there."""
+        group, first = self._group_of(block - self._first_block)
+        return group.races.clocks, first
 
     def access(self, step: Step, access: Access) -> None:
         """Checks an instruction against all earlier ones that nothing orders before it."""
@@ -217,12 +238,18 @@ class Hazards(Products):
         if access.space == "global":
             if self.global_memory:
                 kind = _strength(access.kind, step.instruction.opcode)
+                between = self._memory.between
+                if self._copies_globally or between is not None:
+                    self._tell_times()
                 if self._copies_globally:
                     self._against_copies(step, access)
                 found = self._memory.access(
                     kind, access.address, access.width, access.mask, self._shape, self._first_block, site
                 )
                 self._report("global", found, step.instruction, None)
+                if between is not None and kind in {"atom", "strong ld"}:
+                    who, where = self._accessing(access)
+                    between.access(step.instruction.opcode, *places_of(who), where)
                 if self._memory.mixed:
                     self._may_differ(MIXED, step.instruction)
                 self._answered(kind, step.instruction)
@@ -241,22 +268,27 @@ class Hazards(Products):
                 chosen = group.races.clocks.exists if mask is None else group.races.clocks.exists & mask
                 group.races.synchronise(np.broadcast_to(address, shape), chosen, opcode)
 
-    def _against_copies(self, step: Step, access: Access) -> None:
-        """Tells stores the time, and checks accesses against copies of their own block that still write."""
-        writes = access.kind in {"st", "atom"}
-        if writes:
-            times = np.zeros(len(self._blocks), np.int32)
-            for group in self._groups:
-                group.races.clocks.tick()
-                first = self._first_block + group.members * self._fold.size
-                times[(first[:, None] + np.arange(self._fold.size)).reshape(-1)] = group.races.clocks.now
-            self._memory.times = times
-        if not self._stores:
-            return
+    def _tell_times(self) -> None:
+        """Accesses of global memory remember the time of their blocks."""
+        times = np.zeros(len(self._blocks), np.int32)
+        for group in self._groups:
+            group.races.clocks.tick()
+            first = self._first_block + group.members * self._fold.size
+            times[(first[:, None] + np.arange(self._fold.size)).reshape(-1)] = group.races.clocks.now
+        self._memory.times = times
+
+    def _accessing(self, access: Access) -> tuple[Array, Array]:
+        """The threads of an access to global memory, as `thread_of` numbers them, and its addresses, flat."""
         blocks, warps, _ = self._shape
         who = thread_of(self._first_block + np.arange(blocks)[:, None], np.arange(warps * WARP)).reshape(self._shape)
         chosen: BoolArray = np.broadcast_to(np.True_ if access.mask is None else access.mask, self._shape)
-        where, mine = np.broadcast_to(access.address, self._shape)[chosen].astype(np.int64), who[chosen]
+        return who[chosen], np.broadcast_to(access.address, self._shape)[chosen].astype(np.int64)
+
+    def _against_copies(self, step: Step, access: Access) -> None:
+        """Checks accesses against copies of their own block that still write."""
+        if not self._stores:
+            return
+        writes, (mine, where) = access.kind in {"st", "atom"}, self._accessing(access)
         for transfer, addresses, owners in self._stores:
             unit = transfer.target.unit if isinstance(transfer.target, Global) else 0
             at = np.maximum(np.searchsorted(addresses, where, "right") - 1, 0)

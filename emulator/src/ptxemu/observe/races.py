@@ -40,6 +40,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ptxemu.observe.between_blocks import BetweenBlocks
 from ptxemu.observe.clocks import Accesses, Clocks, Finding, Folding, Key
 from ptxemu.observe.descriptors import Tiles
 from ptxemu.observe.lifetimes import MbarrierUses, RemoteUses
@@ -135,12 +136,17 @@ class GlobalRaces:
         self._add("writer")
         self._add("reader")
         self._add("other_reader")
-        self.times: Array | None = None  # the time of each block of the launch, where stores are to remember it
+        self.times: Array | None = None  # the time of each block of the launch, where accesses are to remember it
+        self.between: BetweenBlocks | None = None  # what orders blocks; None: nothing
         self.mixed = False  # whether a thread has read what another one wrote in this launch, or the other way round
 
     def _add(self, name: str) -> None:
         self.shadow.add(name, NOBODY, dtype=np.int64)
         self.shadow.add(f"{name}_site", 0)
+        self.shadow.add(f"{name}_time", 0, dtype=np.int32)
+
+    def _now(self, threads: Array) -> Array:
+        return np.zeros(threads.shape, np.int32) if self.times is None else self.times[threads >> _THREAD_BITS]
 
     def access(
         self, kind: str, address: Array, width: int, mask: BoolArray | None, shape: Shape3, first_block: int, site: int
@@ -200,9 +206,7 @@ class GlobalRaces:
             self.shadow["writer"][units] = threads
             self.shadow["writer_site"][units] = site
             if self.times is not None:
-                if "writer_time" not in self.shadow:
-                    self.shadow.add("writer_time", 0, dtype=np.int32)
-                self.shadow["writer_time"][units] = self.times[threads >> _THREAD_BITS]
+                self.shadow["writer_time"][units] = self._now(threads)
             found += self._against("writer", "WAW", units, threads, addresses)  # of other blocks in this instruction
         else:
             self._join({"atom": "atomic", "strong ld": "strong"}.get(kind, "reader"), units, threads, site)
@@ -210,7 +214,7 @@ class GlobalRaces:
 
     def written_within(self, addresses: Array, threads: Array) -> Iterator[tuple[Array, Array, Array, Array]]:
         """Of accesses (`record`): writers of their own blocks, when they wrote, their sites; and which accesses."""
-        if "writer_time" not in self.shadow:
+        if self.times is None:
             return
         units = self._packed(addresses) // self.shadow.unit
         writers, times = self.shadow["writer"][units], self.shadow["writer_time"][units]
@@ -243,6 +247,8 @@ class GlobalRaces:
         """Races with the accesses remembered under a name."""
         others = self.shadow[name][units]
         bad = np.flatnonzero((others != NOBODY) & (others >> _THREAD_BITS != threads >> _THREAD_BITS))
+        if bad.size and self.between is not None:
+            bad = bad[~self._ordered(others[bad], self.shadow[f"{name}_time"][units[bad]], threads[bad])]
         if not bad.size:
             return []
         sites, addresses, first, second = (
@@ -254,6 +260,17 @@ class GlobalRaces:
             at, one, two = (int(each[chosen[0]]) for each in (addresses, first, second))
             count, blocks = np.unique(second[chosen]).size, (one >> _THREAD_BITS, two >> _THREAD_BITS)
             found.append(Finding(kind, int(site), at, one & lowest, two & lowest, count, blocks))
+        return found
+
+    def _ordered(self, others: Array, times: Array, threads: Array) -> BoolArray:
+        """Whether what threads of other blocks did at these times comes before what `threads` do now."""
+        (one, first), (two, second) = places_of(others), places_of(threads)
+        found = np.zeros(len(others), np.bool_)
+        if self.between is None:
+            return found
+        for block in np.unique(two):
+            mine = np.flatnonzero(two == block)
+            found[mine] = self.between.ordered(one[mine], first[mine], times[mine], int(block), second[mine])
         return found
 
     def _against_pair(self, name: str, kind: str, units: Array, threads: Array, addresses: Array) -> list[Finding]:
@@ -271,10 +288,12 @@ class GlobalRaces:
             self._add(f"other_{name}")
         new = units[self.shadow[name][units] == NOBODY]
         if new.size:
-            self.shadow[name][new] = threads[self.shadow[name][units] == NOBODY]
+            mine = threads[self.shadow[name][units] == NOBODY]
+            self.shadow[name][new], self.shadow[f"{name}_time"][new] = mine, self._now(mine)
             self.shadow[f"{name}_site"][new] = site
         differ = self.shadow[name][units] >> _THREAD_BITS != threads >> _THREAD_BITS
         self.shadow[f"other_{name}"][units[differ]] = threads[differ]
+        self.shadow[f"other_{name}_time"][units[differ]] = self._now(threads[differ])
         self.shadow[f"other_{name}_site"][units[differ]] = site
 
 

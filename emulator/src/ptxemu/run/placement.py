@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import math
 
 import numpy as np
@@ -75,6 +75,7 @@ class Layout:
         self.warps = -(-self.threads // WARP)
         self.dynamic = dynamic
         self.mentioned = {name for item in function.body if isinstance(item, Instruction) for name in symbols_in(item)}
+        self.opcodes = {item.opcode for item in function.body if isinstance(item, Instruction)}
         self.symbols: dict[str, int] = {}
         target = chosen(module.target, target, module.path)
         self.shared_bytes, self.shared_first = self._place_shared(dynamic, reserved_shared(target))
@@ -215,9 +216,8 @@ class Layout:
             memory=memory,
             shared_bytes=self.shared_first + self.shared_bytes,
             shared_first=self.shared_first,
-            copies_in_bulk=any(
-                isinstance(item, Instruction) and "async.bulk" in item.opcode for item in self.function.body
-            ),
+            copies_in_bulk=any("async.bulk" in opcode for opcode in self.opcodes),
+            orders_blocks=orders_blocks(self.opcodes),
             local_bytes=self.local_bytes,
             cluster_size=self.cluster_size,
             products=self.products,
@@ -225,6 +225,13 @@ class Layout:
             exited_arrive=exited_arrive,
             launch_registers=at_launch(self.threads, dict(self.function.directives)),
         )
+
+
+def orders_blocks(opcodes: Iterable[str]) -> bool:
+    """Whether there are fences, or releases and acquires, between blocks."""
+    words = [frozenset(opcode.split(".")) for opcode in opcodes]
+    fences = any({"membar", "fence"} & each and {"gl", "gpu", "sys"} & each for each in words)
+    return fences or any("global" in each and {"acquire", "release", "acq_rel"} & each for each in words)
 
 
 def _places(sizes: Sequence[int]) -> Array:
