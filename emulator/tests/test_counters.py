@@ -123,6 +123,16 @@ def test_an_unswizzled_tile_of_attention() -> None:
     assert (found[WAVEFRONTS.format("st")], found[CONFLICTS.format("st")]) == (1024 * 8, 1024 * 7)
 
 
+def test_the_same_addresses_under_other_masks_are_other_accesses() -> None:
+    counters = Counters()
+    stream = Stream(counters, warps=1)
+    for lanes, conflicts in ((1, 0), (32, 31), (2, 1), (32, 31)):  # all in one bank
+        before = counters.as_dict()[CONFLICTS.format("st")]
+        mask = (np.arange(32) < lanes).reshape(1, 1, 32)
+        stream.access("st", np.arange(32, dtype=np.uint64).reshape(1, 1, 32) * np.uint64(128), 1, 4, mask=mask)
+        assert counters.as_dict()[CONFLICTS.format("st")] - before == conflicts
+
+
 def test_global_sectors_and_requests() -> None:
     counters = Counters()
     stream = Stream(counters, warps=2, blocks=4)

@@ -98,8 +98,8 @@ PARSED: list[tuple[str, ModuleType, Given]] = [
      {"numbers": [7], "backend": "emulator", "dtypes": ["bf16"], "quick": True, "out": None}),
     ("bench 16 --tune --dtype fp16 --out a.json", bench,
      {"numbers": [16], "tune": True, "dtypes": ["fp16"], "out": Path("a.json"), "configs": ["tune"]}),
-    ("bench 16 --references cudnn,fa4 --method nvbench,ncu", bench,
-     {"numbers": [16], "references": ["cudnn", "fa4"], "methods": ["nvbench", "ncu"], "dtypes": ["fp16", "bf16"]}),
+    ("bench 16 --references all --method nvbench,ncu", bench,
+     {"numbers": [16], "references": ["all"], "methods": ["nvbench", "ncu"], "dtypes": ["fp16", "bf16"]}),
     ("sweep a100 --dry-run --shard 0/2 --slurm partition=p", sweep,
      {"grid": "a100", "dry_run": True, "shard": (0, 2), "slurm": "partition=p", "gpus": "all", "timeout": None}),
 ]  # fmt: skip

@@ -145,6 +145,8 @@ def test_other_configurations_are_checked_on_request() -> None:
     report = check.Emulated(("prog",), ("bf16",), proof_cases).check(7, bar=False)
     assert report.passed, report.render()
     assert len({case.kernel for case in report.cases}) == len(set(load_iteration(7).configs.values()))
+    resident = "(FP16, 128, 64, 32, 4): async+eager+swizzled+load_0_2_2_tiles"  # Q stays in registers
+    assert check.Emulated((resident,), ("fp16",), proof_cases).check(13, bar=False).passed
 
 
 def test_every_bar_has_an_end_and_gets_there(

@@ -111,6 +111,7 @@ def test_a_turn_is_what_issues_the_products_and_ends_before_they_do(number: int)
         (20, "(FP16, 128, 256, 48, 2): stages_3_2"),
         (22, "(BF16, 128, 192, 80, 3): stages_2_3+registers_32_160"),
         (24, "(BF16, 128, 128, 176, 2): stages_1_2+registers_24_240+overlap"),
+        (24, "(FP16, 128, 128, 96, 2): stages_1_2+registers_24_240+overlap"),
     ],
 )
 def test_other_tiles_rings_and_registers_are_right(number: int, form: str) -> None:

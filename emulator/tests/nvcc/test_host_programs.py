@@ -28,7 +28,7 @@ H200 = json.loads((TESTS / "data" / "host_programs_h200.json").read_text(encodin
 TEXT = (TESTS / "texts" / "host_programs.cu").read_text(encoding="utf-8")
 SECTIONS = re.split(r"^// ==== (\S+)\n", TEXT, flags=re.MULTILINE)
 FILES = dict(zip(SECTIONS[1::2], SECTIONS[2::2], strict=True))
-QUICK = ("tensor_ring", "errors")
+QUICK = ("tensor_ring", "errors", "symbols")
 # Exit code of `ptxemu run`, and kinds of hazards, or the kind of the error that ended a launch.
 FOUND = {
     "algorithms": (0, set()),
@@ -163,7 +163,6 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "odd"
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(("what", "code", "message"), [
     ("missing", 2, "odd: cudaGraphCreate is not supported"),
     ("exit", 7, "no hazards"),
@@ -172,7 +171,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("bad fill", 0, "cudaMemset: no device address"),
     ("beyond", 0, "cudaMemcpy: 8 bytes from byte 124 of an allocation of 128 bytes"),
     ("abort", 134, "signal 6"),
-    ("assert", 1, "1 launch ended early"),
+    ("assert", 1, "1 error that ended a launch"),
     ("printf", 2, "call of vprintf"),
     ("fork", 0, "forked after the first CUDA call"),
 ])  # fmt: skip
