@@ -124,26 +124,36 @@ def test_the_verdict_is_right_in_every_order(case: str, name: str) -> None:
     assert tuple(wrong) == OPEN.get((case, name), ()), f"{variant['right']}: {variant['why']}"
 
 
+FOUND = ("potential_race", "not_wellsynced", "invalid_lifecycle")  # results of SentryWard
+
+
 def compared() -> list[str]:
-    """Rows of the page's table: what compute-sanitizer and ptxemu report of each case."""
-    rows, sums = [], [0] * 7
+    """Rows of the page's table: what compute-sanitizer, SentryWard and ptxemu report of each case."""
+    rows, sums = [], [0] * 11
     for case, own in DATA["cases"].items():
-        counts = [0] * 7
+        counts = [0] * 11
         for name, variant in own["variants"].items():
-            tools = any(variant["h200"]["sanitizer"].values())
+            tools, proof = any(variant["h200"]["sanitizer"].values()), variant["sentryward"]["result"]
             silent, known = variant["right"] == "silent", OPEN.get((case, name), ())
-            if silent:
-                counts[4:] = [counts[4] + 1, counts[5] + tools, counts[6] + bool(known)]
-                continue
+            judged = proof in (*FOUND, "race_free")
             hangs = not tools and variant["h200"]["alone"] == "hangs"
-            always = known == ()
-            counts[:4] = [counts[0] + 1, counts[1] + tools, counts[2] + hangs, counts[3] + always]
+            told = (1, tools, hangs, proof in FOUND, judged, known == ())
+            if silent:
+                told = (0,) * 6 + (1, tools, proof in FOUND, judged, bool(known))
+            counts = [one + more for one, more in zip(counts, (*told, *[0] * (11 - len(told))), strict=True)]
         sums = [one + more for one, more in zip(sums, counts, strict=True)]
-        rows.append(f"| `{case}` | " + " | ".join(map(str, counts)) + " |")
-    return [*sorted(rows), "| all | " + " | ".join(map(str, sums)) + " |"]
+        rows.append(f"| `{case}` | {_cells(counts)} |")
+    return [*sorted(rows), f"| all | {_cells(sums)} |"]
 
 
-def test_the_page_says_what_compute_sanitizer_found() -> None:
+def _cells(counts: list[int]) -> str:
+    cells = list(map(str, counts))
+    for at in (8, 3):
+        cells[at : at + 2] = [f"{counts[at]} of {counts[at + 1]}"]
+    return " | ".join(cells)
+
+
+def test_the_page_says_what_other_tools_found() -> None:
     page = (Path(__file__).parents[1] / "docs" / "verdict.md").read_text(encoding="utf-8").splitlines()
     rows = compared()
     begin = page.index(rows[0])
