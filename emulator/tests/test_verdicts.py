@@ -137,7 +137,7 @@ def compared() -> list[str]:
             silent, known = variant["right"] == "silent", OPEN.get((case, name), ())
             judged = proof in (*FOUND, "race_free")
             hangs = not tools and variant["h200"]["alone"] == "hangs"
-            told = (1, tools, hangs, proof in FOUND, judged, known == ())
+            told: tuple[int, ...] = (1, tools, hangs, proof in FOUND, judged, known == ())
             if silent:
                 told = (0,) * 6 + (1, tools, proof in FOUND, judged, bool(known))
             counts = [one + more for one, more in zip(counts, (*told, *[0] * (11 - len(told))), strict=True)]

@@ -340,6 +340,9 @@ class Observer:
     def mbarrier_completed(self, offset: int, blocks: BoolArray) -> None:
         """The mbarriers at this offset of these blocks have completed a phase."""
 
+    def ignored(self, step: Step, why: str) -> None:
+        """An instruction does nothing."""
+
     def polled(self, step: Step) -> None:
         """A poll's answer matters: false, because nobody can go on otherwise, or true where false leads elsewhere."""
 

@@ -4,17 +4,20 @@ A block begins with the same number of registers for every warp: what ``.maxnreg
 for the block's threads, in steps of 8, as ptxas gives them; unknown where so few threads leave the register file
 unbounded. ``.dec`` gives registers back to the block's pool, ``.inc`` waits until the pool has enough. All four warps
 of a warpgroup execute the same ``setmaxnreg`` instructions. Without a bound on the block's threads or registers ptxas
-ignores the instruction, which is an error here. Values of registers are not affected.
+ignores the instruction: it does nothing here, and observers are told. Values of registers are not affected.
 
 Source: PTX ISA 9.0, 9.7.20.5 (setmaxnreg).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ptxemu.errors import EmulationError
 from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.observer import Observer
 from ptxemu.syntax.tree import Immediate, Instruction
 from ptxemu.values import WARP, Array, BoolArray
 
@@ -45,9 +48,9 @@ class RegisterPool:
         free: registers of the pool, in units of one register of a whole warp, (blocks,).
     """
 
-    def __init__(self, machine: Machine, launch_registers: int | None) -> None:
+    def __init__(self, machine: Machine, launch_registers: int | None, observers: Sequence[Observer]) -> None:
         """`launch_registers`: of a thread at the start; None where they are unknown; or `UNBOUNDED`."""
-        self.machine, self.bounded = machine, launch_registers != UNBOUNDED
+        self.machine, self.observers, self.bounded = machine, observers, launch_registers != UNBOUNDED
         blocks, warps, _ = machine.shape
         self.known = launch_registers is not None
         self.owned = np.full((blocks, warps), launch_registers or 0, np.int64)
@@ -60,6 +63,8 @@ class RegisterPool:
 
         Fails: "registers": more than the warps have, or another instruction than the warpgroup's others.
         """
+        if self._ignored(step):
+            return
         warps = self._warps(step)
         count = self._count(step)
         if self.known and (more := warps & (self.owned < count)).any():
@@ -69,6 +74,8 @@ class RegisterPool:
 
     def completed(self, step: Step) -> BoolArray:
         """Lanes of the step whose ``setmaxnreg.inc`` succeeds now, of the full shape; nothing changes yet."""
+        if self._ignored(step):
+            return step.lanes()
         warps = self._warps(step)
         count = self._count(step)
         if self.known and (fewer := warps & (self.owned > count)).any():
@@ -80,7 +87,8 @@ class RegisterPool:
 
     def leave(self, step: Step, lanes: BoolArray) -> None:
         """These lanes have their registers."""
-        self._take(step, np.logical_or.reduce(lanes, axis=2), self._count(step))
+        if self.bounded:
+            self._take(step, np.logical_or.reduce(lanes, axis=2), self._count(step))
 
     def finish(self) -> None:
         """At the end of the slice.
@@ -100,6 +108,13 @@ class RegisterPool:
                 raise EmulationError(
                     "registers", what, path=path, instruction=done, block=where, expected=expected, hint=hint
                 )
+
+    def _ignored(self, step: Step) -> bool:
+        if not self.bounded:
+            what = "a kernel without a bound on its registers: give it __launch_bounds__(threads), .maxntid or .maxnreg"
+            for observer in self.observers:
+                observer.ignored(step, what)
+        return not self.bounded
 
     def story(self, step: Step) -> str:
         """What is missing, for the report of a deadlock."""
@@ -132,10 +147,6 @@ class RegisterPool:
         return warps
 
     def _count(self, step: Step) -> int:
-        if not self.bounded:
-            what = "setmaxnreg in a kernel without a bound on its registers: ptxas ignores it"
-            hint = "give the kernel __launch_bounds__(threads), or .maxntid, .reqntid or .maxnreg"
-            step.fail("registers", what, expected="a bound", found="none", hint=hint)
         operand = step.instruction.operands[0]
         count = operand.value if isinstance(operand, Immediate) else 0
         if not isinstance(operand, Immediate) or not FEWEST <= count <= MOST or count % STEP:

@@ -59,7 +59,7 @@ class FullMachine(Machine):
         self.warpgroups = Warpgroups(self, products)
         self.fence = WarpgroupFence(self, self.warpgroups)
         self.cluster_barrier = ClusterBarrier(self, self.observers)
-        self.register_pool = RegisterPool(self, launch_registers)
+        self.register_pool = RegisterPool(self, launch_registers, self.observers)
         self.shared.writers = [self.copies.writer_of, self.deferred.writer_of]
 
     def progress(self) -> int:

@@ -43,9 +43,10 @@ KINDS = {
     "start": "access of another block's shared memory, which may not have started yet: a cluster barrier is missing",
     "exit": "access of another block's shared memory, which may have exited by then: a cluster barrier is missing",
     "descriptor": "a wgmma reads a tile otherwise than a copy wrote it",
+    "ignored": "an instruction that ptxas leaves out",
     "same-instruction write": "two lanes of one instruction write the same byte",
 }
-WARNINGS = frozenset({"mbarrier fence"})  # the manual asks for it, and no known chip needs it
+WARNINGS = frozenset({"mbarrier fence", "ignored"})  # no known chip needs the fence, or gives other numbers
 
 
 def level_of(kind: str) -> str:
@@ -96,10 +97,11 @@ class Hazard:
         place = f"{self.address:#x}" + (f", {self.place}" if self.place else "")
         warning = "" if self.level == "error" else "warning: "
         if self.text:
+            copied = f"; the tile was copied by thread {self.first_thread}{elsewhere} in {self.first.place}"
             return (
-                f"{self.path}:{self.second.line}: {self.kind} ({KINDS[self.kind]}) at {place}, block {self.block}, "
-                f"thread {self.second_thread} in {self.second.place}: {self.text}; the tile was copied by thread "
-                f"{self.first_thread}{elsewhere} in {self.first.place}; {times}"
+                f"{self.path}:{self.second.line}: {warning}{self.kind} ({KINDS[self.kind]}) in block {self.block}, "
+                f"thread {self.second_thread} in {self.second.place}: {self.text}"
+                f"{copied if self.kind == 'descriptor' else ''}; {times}"
             )
         return (
             f"{self.path}:{self.second.line}: {warning}{self.space} {self.kind} ({KINDS[self.kind]}) at {place}, "
@@ -300,6 +302,14 @@ class Hazards(Products):
                 copy, address = self._site(transfer.step.instruction), int(where[hit[0]])
                 found = Finding(kind, copy, address, issuer, thread, threads, (own, own))
                 self._report("global", [found], step.instruction, None)
+
+    def ignored(self, step: Step, why: str) -> None:
+        """Warns."""
+        site = self._site(step.instruction)
+        for group, chosen in self._masks(step.lanes()):
+            thread = int(np.flatnonzero(chosen)[0]) if chosen.any() else 0
+            found = [Finding("ignored", site, 0, thread, thread, int(chosen.sum()), text=why)] if chosen.any() else []
+            self._report("shared", found, step.instruction, group)
 
     def _answered(self, kind: str, instruction: Instruction) -> None:
         """What an atomic or a strong load answers, and how floats are rounded that are added up, is up to the order."""
