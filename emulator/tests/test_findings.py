@@ -60,7 +60,7 @@ def test_rules_are_named_once_and_every_kind_has_one() -> None:
     assert len(names) == len(set(names))
     assert {kind.lower().replace(" ", "-") for kind in KINDS} < set(names)
     levels = {rule["id"]: rule["defaultConfiguration"]["level"] for rule in rules}
-    assert {name for name in names if levels[name] == "warning"} == {"mbarrier-fence", "ignored"}
+    assert {name for name in names if levels[name] == "warning"} == {"mbarrier-fence", "elect", "ignored"}
 
 
 def test_what_could_not_be_run_is_no_success() -> None:

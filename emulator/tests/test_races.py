@@ -412,7 +412,7 @@ def test_what_reports_say(row: dict[str, Any]) -> None:
 Bytes = dict[int, range]  # by thread
 EARLIER = {"st": "write", "put": "write", "atom": "atom", "ld": "read", "fetch": "read"}
 ELSEWHERE = {  # the model does not have them
-    *("mbarrier", "mbarrier fence", "start", "exit", "descriptor", "ignored", "same-instruction write"),
+    *("mbarrier", "mbarrier fence", "start", "exit", "descriptor", "elect", "ignored", "same-instruction write"),
 }
 LATER = {"st": "WAW", "put": "WAW", "atom": "WAW", "ld": "RAW", "fetch": "RAW"}
 

@@ -34,6 +34,7 @@ from ptxemu.machine.observer import Observer
 from ptxemu.nvcc import compile_file
 from ptxemu.observe.counters import Counters
 from ptxemu.observe.hazards import Hazards
+from ptxemu.run.engine import ELECT_LAST, REVERSE
 from ptxemu.run.launch import MAX_INSTRUCTIONS, Program, Result, load
 from ptxemu.screen import Named, Run, as_json, render
 from ptxemu.targets import BLOCK_LIMITS, GRID_LIMITS, MAX_CLUSTER
@@ -119,7 +120,7 @@ def parser() -> Parser:
     made.add_argument("--shared", default="0", help="dynamic shared memory of a block, such as 48KiB (default: 0)")
     for name, text in (
         ("cluster", "blocks of a cluster along x,y,z (default: as the kernel requires)"),
-        ("schedule", "order in which ready warps run: together (default), reverse, or a seed"),
+        ("schedule", "order in which ready warps run: together (default), reverse, elect-last, or a seed"),
         ("target", "the GPU whose limits hold, such as sm_90 (default: the file's)"),
     ):
         made.add_argument(f"--{name}", default="", help=text)
@@ -184,66 +185,87 @@ class Progress(Observer):
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
+Launch = Callable[[str | int, Sequence[Observer]], Result]
+
+
 @dataclass
 class Orders:
-    """One launch in several orders of its warps, each from the same arrays.
+    """One launch in several orders of its warps, each from the same memory.
 
     Attributes:
         schedules: the orders, the first of which counts.
-        arrays: what the launch changes, by name.
+        launch: runs one of them.
         hazards: what says whether further orders can show anything; None: nobody.
+        held: what the launch changes, by name.
         done: orders that were run.
-        differing: arrays that held something else after another order, and after which one.
+        differing: what held something else after another order, and after which one.
     """
 
     schedules: Sequence[str | int]
-    arrays: dict[str, Array]
+    launch: Launch
     hazards: Hazards | None
+    held: dict[str, Array]
     done: list[str | int] = field(default_factory=list)
     differing: dict[str, str | int] = field(default_factory=dict)
 
-    def run(
-        self,
-        launch: Callable[[str | int, Progress, Sequence[Observer]], Result],
-        watch: Callable[[], Progress],
-        counters: Counters,
-    ) -> Result:
-        """Launches until nothing else can be seen; what the first launch gave, whose numbers stay in the arrays."""
-        before = {name: array.copy() for name, array in self.arrays.items()}
-        first, after = self._launch(launch, watch, [counters]), dict[str, Array]()
-        for name, array in self.arrays.items():
-            after[name] = array.copy()
-        while len(self.done) < len(self.schedules) and not (self.hazards and enough(self.hazards, self.done)):
+    def run(self, counters: Counters) -> Result:
+        """Launches until nothing else can be seen; what the first launch gave, whose numbers stay.
+
+        Raises:
+            EmulationError: as of a launch; another order than the first one is named.
+        """
+        several = len(self.schedules) > 1
+        before = self._copies() if several else {}
+        watching = [self.hazards] if self.hazards else []
+        first = self.launch(self.schedules[0], [counters, *watching])
+        self.done.append(self.schedules[0])
+        if not several:
+            return first
+        after = self._copies()
+        for schedule in self.schedules[1:]:
+            if self.hazards and self.hazards.any_schedule:
+                break
             self._put(before)
-            self._launch(launch, watch, [])
-            for name, array in self.arrays.items():
+            try:
+                self.launch(schedule, watching)
+            except EmulationError as error:
+                error.hint = "; ".join(filter(None, (error.hint, f"seen with --schedule {schedule}")))
+                self._put(after)
+                raise
+            self.done.append(schedule)
+            for name, array in self.held.items():
                 if _differences(after[name], array):
-                    self.differing.setdefault(name, self.done[-1])
+                    self.differing.setdefault(name, schedule)
+        if self.hazards and self.hazards.elects:
+            self._elect_another(self.hazards, before, after)
         self._put(after)
         return first
 
-    def _launch(
-        self,
-        launch: Callable[[str | int, Progress, Sequence[Observer]], Result],
-        watch: Callable[[], Progress],
-        observers: Sequence[Observer],
-    ) -> Result:
-        schedule, progress = self.schedules[len(self.done)], watch()
+    def _elect_another(self, hazards: Hazards, before: dict[str, Array], after: dict[str, Array]) -> None:
+        """The same launch, in which ``elect.sync`` chooses the last lane: what goes wrong is a warning."""
+        other, why = Hazards(), ""
+        self._put(before)
         try:
-            result = launch(schedule, progress, observers)
+            self.launch(ELECT_LAST, [other])
         except EmulationError as error:
-            if self.done:
-                error.hint = "; ".join(filter(None, (error.hint, f"seen with --schedule {schedule}")))
-            raise
-        finally:
-            progress.clear()
-        self.done.append(schedule)
-        return result
+            why = str(error)
+        known = {(one.kind, one.first.line, one.second.line) for one in hazards.reports}
+        new = [one for one in other.reports if (one.kind, one.first.line, one.second.line) not in known]
+        why = why or (new[0].render() if new else "")
+        changed = [name for name, array in self.held.items() if _differences(after[name], array)]
+        if not why and changed and not self.differing:
+            why = f"other numbers in {changed[0]}"
+        self.done.append(ELECT_LAST)
+        if why:
+            hazards.relies_on_election(f"with the last lane instead: {why}")
 
-    def _put(self, held: dict[str, Array]) -> None:
-        for name, array in self.arrays.items():
+    def _copies(self) -> dict[str, Array]:
+        return {name: array.copy() for name, array in self.held.items()}
+
+    def _put(self, contents: dict[str, Array]) -> None:
+        for name, array in self.held.items():
             if array.flags.writeable:
-                array[...] = held[name]
+                array[...] = contents[name]
 
 
 def run(argv: Sequence[str] | None = None) -> tuple[str, int]:
@@ -300,25 +322,29 @@ def _launched(options: argparse.Namespace, outputs: Outputs) -> Run:
     counters, hazards = Counters(), Hazards() if options.hazards else None
     named = {value.name: value.value for value in values}
 
-    def launched(schedule: str | int, progress: Progress, observers: Sequence[Observer]) -> Result:
-        return kernel.launch(
-            grid,
-            block,
-            named,
-            shared_bytes=shared,
-            observers=[*observers, *([hazards] if hazards else []), progress],
-            memory_budget=budget,
-            max_instructions=most,
-            exited_arrive=options.exited_arrive,
-            progress=progress,
-            target=options.target or None,
-            cluster=cluster,
-            schedule=schedule,
-        )
+    def launched(schedule: str | int, observers: Sequence[Observer]) -> Result:
+        progress = Progress(kernel.name, math.prod(grid))
+        try:
+            return kernel.launch(
+                grid,
+                block,
+                named,
+                shared_bytes=shared,
+                observers=[*observers, progress],
+                memory_budget=budget,
+                max_instructions=most,
+                exited_arrive=options.exited_arrive,
+                progress=progress,
+                target=options.target or None,
+                cluster=cluster,
+                schedule=schedule,
+            )
+        finally:
+            progress.clear()
 
-    orders, started = Orders(schedules, _arrays(values), hazards), time.monotonic()
+    orders, started = Orders(schedules, launched, hazards, _arrays(values)), time.monotonic()
     try:
-        result = orders.run(launched, lambda: Progress(kernel.name, math.prod(grid)), counters)
+        result = orders.run(counters)
     except EmulationError as error:
         if error.kind not in COULD_NOT_RUN:
             findings = of_launch(kernel.name, hazards.reports if hazards else (), error)
@@ -396,10 +422,10 @@ def count_of(text: str, option: str) -> int:
 
 def schedule_of(text: str) -> str | int:
     """The order of warps: a word, or a seed as a number."""
-    if text in ("", "together", "reverse"):
+    if text in ("", "together", REVERSE, ELECT_LAST):
         return text or "together"
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise PtxemuError("bad --schedule", expected="together, reverse or a seed", found=repr(text))
+        raise PtxemuError("bad --schedule", expected="together, reverse, elect-last or a seed", found=repr(text))
     return int(text)
 
 
@@ -409,12 +435,7 @@ def schedules_of(chosen: str, count: str) -> list[str | int]:
     if number < 1 or (number > 1 and chosen):
         found = f"--schedule {chosen} beside it" if chosen else repr(count)
         raise PtxemuError("bad --schedules", expected="1 or more, without --schedule", found=found)
-    return ["together", "reverse", *range(number - 2)][:number] if number > 1 else [schedule_of(chosen)]
-
-
-def enough(hazards: Hazards, run: Sequence[str | int]) -> bool:
-    """Whether further schedules cannot show anything else; ``elect.sync`` chooses another lane in the second one."""
-    return hazards.any_schedule and len(run) > hazards.elects
+    return ["together", REVERSE, *range(number - 2)][:number] if number > 1 else [schedule_of(chosen)]
 
 
 def _differences(before: Array, after: Array) -> int:

@@ -168,11 +168,9 @@ def render_hazards(hazards: Hazards, schedules: int = 1) -> str:
     for each in hazards.reports:
         lines = each.first.source or each.first.line, each.second.source or each.second.line
         groups.setdefault((each.kind, each.space, lines), []).append(each)
-    if not groups:
-        return f"no hazards {covered(hazards.may_differ, schedules)}"
     warnings = sum(one.level == "warning" for one in hazards.reports)
     errors = len(hazards.reports) + hazards.dropped - warnings
-    shown = [f"HAZARDS: {errors}"] if errors else []
+    shown = [f"HAZARDS: {errors}" if errors else f"no hazards {covered(hazards.may_differ, schedules)}"]
     shown += [f"warnings: {warnings}"] if warnings else []
     for first, *others in list(groups.values())[:TOP_HAZARDS]:
         shown.append(first.render() + (f"; and {len(others)} more of these CUDA lines" if others else ""))

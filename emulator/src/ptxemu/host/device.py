@@ -8,7 +8,7 @@ No address is used twice: a pointer to freed memory finds nothing, either.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 import math
@@ -17,7 +17,7 @@ import os
 
 import numpy as np
 
-from ptxemu.command import enough
+from ptxemu.command import Orders
 from ptxemu.errors import EmulationError, PtxemuError
 from ptxemu.host.fatbin import ptx_of
 from ptxemu.host.gpus import Gpu
@@ -28,7 +28,7 @@ from ptxemu.machine.tensor_map import DATA_TYPES, FILLS, INTERLEAVES, PROMOTIONS
 from ptxemu.observe.counters import Counters
 from ptxemu.observe.hazards import Hazard, Hazards
 from ptxemu.run.engine import Progress
-from ptxemu.run.launch import MAX_INSTRUCTIONS, MEMORY_BUDGET, Kernel, Program, allocate_globals, load
+from ptxemu.run.launch import MAX_INSTRUCTIONS, MEMORY_BUDGET, Kernel, Program, Result, allocate_globals, load
 from ptxemu.run.placement import Layout
 from ptxemu.values import Array
 
@@ -107,15 +107,10 @@ class DeviceMemory(GlobalMemory):
         _, mapped = self.places.pop(base)
         mapped.madvise(mmap.MADV_REMOVE)
 
-    def contents(self) -> list[tuple[Array, Array]]:
-        """Everything that is allocated, with a copy of what it holds."""
-        return [(buffer.storage, buffer.storage.copy()) for buffer in self._buffers]
-
-    @staticmethod
-    def restore(contents: list[tuple[Array, Array]]) -> None:
-        """Puts back what `contents` found."""
-        for storage, held in contents:
-            storage[...] = held
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """Everything that is allocated."""
+        return tuple(self._buffers)
 
     def room(self, address: int) -> int:
         """Bytes from an address to the end of its allocation; 0 outside of all."""
@@ -336,58 +331,40 @@ class Device:
         if not all((*grid, *block)):
             what = f"grid and block of {entry.name}"
             raise Refused(INVALID_CONFIGURATION, what, expected="1 or more each", found=(grid, block))
-        hazards = Hazards() if self.options.hazards else None
-        several = len(self.options.schedules) > 1
-        before = self.memory.contents() if several else []
-        error, after = SUCCESS, before
-        for schedule in self.options.schedules:
-            if launch.schedules:
-                self.memory.restore(before)
-            counters = Counters()
-            failed = self._run(entry, launch, data, [counters, *([hazards] if hazards else [])], schedule)
-            if not launch.schedules:
-                launch.lane_instructions = counters.lane_instructions
-                after, error = self.memory.contents() if several else after, failed
-            launch.schedules += (schedule,)
-            if failed or (hazards and enough(hazards, launch.schedules)):
-                break
-        if len(launch.schedules) > 1:
-            self.memory.restore(after)  # what the program sees is of the first one
+        hazards, counters = Hazards() if self.options.hazards else None, Counters()
+        held = {buffer.name: buffer.storage for buffer in self.memory.buffers}
+
+        def run(schedule: str | int, observers: Sequence[Observer]) -> Result:
+            return self._run(entry, launch, data, observers, schedule)
+
+        orders, error = Orders(self.options.schedules, run, hazards, held), SUCCESS
+        try:
+            launch.seconds = orders.run(counters).seconds
+        except EmulationError as found:
+            if found.kind in COULD_NOT_RUN:
+                what = f"{entry.name}: {found.what}"
+                raise _refused(COULD_NOT_RUN[found.kind], found, what) from found
+            launch.error, error = found, BROKEN_BY.get(found.kind, LAUNCH_FAILURE)
+            if found.kind == "trap" and "assert" in found.what:
+                error = ASSERTED
+        launch.schedules, launch.lane_instructions = tuple(orders.done), counters.lane_instructions
         if hazards:
             launch.hazards, launch.may_differ = hazards.reports, hazards.may_differ
         self.tell(launch)
         return error
 
-    def _run(self, entry: Entry, launch: Launch, data: bytes, observers: list[Observer], schedule: str | int) -> int:
-        """Runs a launch in one order and notes its time and error; `SUCCESS`, or the error's number.
-
-        Raises:
-            Refused: the launch does not fit the kernel, or the kernel cannot be run here.
-        """
+    def _run(
+        self, entry: Entry, launch: Launch, data: bytes, observers: Sequence[Observer], schedule: str | int
+    ) -> Result:
+        """Runs a launch in one order; raises `EmulationError`."""
         shown, chosen = self.watch(entry.name, math.prod(launch.grid)), self.options
-        module = entry.module.program.module
-        try:
-            layout = Layout(
-                module, entry.kernel.function, launch.grid, launch.block, launch.shared_bytes, self._target(entry),
-                launch.cluster,
-            )  # fmt: skip
-            result = entry.kernel.execute(
-                layout, data, self.memory, entry.module.globals, (*observers, *([shown[1]] if shown else [])),
-                chosen.memory_budget, chosen.max_instructions, shown[0] if shown else None,
-                exited_arrive=chosen.exited_arrive, schedule=schedule,
-            )  # fmt: skip
-        except EmulationError as found:
-            if found.kind in COULD_NOT_RUN:
-                what = f"{entry.name}: {found.what}"
-                raise _refused(COULD_NOT_RUN[found.kind], found, what) from found
-            if launch.schedules:
-                found.hint = "; ".join(filter(None, (found.hint, f"seen with --schedule {schedule}")))
-            launch.error = found
-            if found.kind == "trap" and "assert" in found.what:
-                return ASSERTED
-            return BROKEN_BY.get(found.kind, LAUNCH_FAILURE)
-        launch.seconds += result.seconds
-        return SUCCESS
+        sizes = (launch.grid, launch.block, launch.shared_bytes, self._target(entry), launch.cluster)
+        return entry.kernel.execute(
+            Layout(entry.module.program.module, entry.kernel.function, *sizes), data, self.memory,
+            entry.module.globals, (*observers, *([shown[1]] if shown else [])),
+            chosen.memory_budget, chosen.max_instructions, shown[0] if shown else None,
+            exited_arrive=chosen.exited_arrive, schedule=schedule,
+        )  # fmt: skip
 
     def _target(self, entry: Entry) -> str | None:
         """The architecture of a launch; PTX for one architecture alone is for itself."""

@@ -59,7 +59,7 @@ def parser() -> Parser:
     )
     made.add_argument("--gpu", choices=sorted(GPUS), default="h100", help="what the program finds (default: h100)")
     made.add_argument("--no-hazards", action="store_true", help="only run the kernels: faster")
-    order = "order in which ready warps run: together (default), reverse, or a seed"
+    order = "order in which ready warps run: together (default), reverse, elect-last, or a seed"
     made.add_argument("--schedule", default="", help=order)
     made.add_argument("--schedules", default="1", metavar="N", help=SCHEDULES_HELP)
     exited = "exited threads count as arrived at a block's barrier"
@@ -125,10 +125,11 @@ class Report:
         hazards = sum(one.level == "error" and not one.ended for one in new)
         warnings, ended = sum(one.level == "warning" for one in new), sum(one.ended for one in new)
         verdict = [f"HAZARDS: {hazards}"] if hazards else []
+        verdict += [_counted(ended, "error") + " that ended a launch"] if ended else []
+        if not verdict and not self.refused:
+            verdict = [self._covered() if len(new) == len(self.findings) else "no new hazards"]
         verdict += [_counted(warnings, "warning")] if warnings else []
-        verdict += [f"{_counted(ended, 'error')} that ended a launch"] if ended else []
         verdict += [f"{_counted(len(self.refused), 'thing')} could not be run, see above"] if self.refused else []
-        verdict = verdict or [self._covered() if len(new) == len(self.findings) else "no new hazards"]
         verdict += [f"{known} known"] if (known := len(self.findings) - len(new)) else []
         return f"{times}, {lanes:,} lane-instructions in {seconds:.1f} s: {', '.join(verdict)}"
 

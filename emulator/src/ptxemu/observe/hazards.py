@@ -43,10 +43,11 @@ KINDS = {
     "start": "access of another block's shared memory, which may not have started yet: a cluster barrier is missing",
     "exit": "access of another block's shared memory, which may have exited by then: a cluster barrier is missing",
     "descriptor": "a wgmma reads a tile otherwise than a copy wrote it",
+    "elect": "elect.sync must choose the lowest lane, as it does on all known chips",
     "ignored": "an instruction that ptxas leaves out",
     "same-instruction write": "two lanes of one instruction write the same byte",
 }
-WARNINGS = frozenset({"mbarrier fence", "ignored"})  # no known chip needs the fence, or gives other numbers
+WARNINGS = frozenset({"mbarrier fence", "elect", "ignored"})  # no known chip gives other numbers
 
 
 def level_of(kind: str) -> str:
@@ -162,7 +163,7 @@ class Hazards(Products):
         self._blocks: list[tuple[int, int, int]] = []  # of the whole launch, in the order in which slices began
         self._shape: Shape3 = (0, 0, 0)
         self._path = ""
-        self._elects = False
+        self._elects: Instruction | None = None
         self._launch: Mapping[str, int] | None = None  # the symbols of the launch, which its slices share
 
     @property
@@ -178,7 +179,15 @@ class Hazards(Products):
     @property
     def elects(self) -> bool:
         """Whether ``elect.sync`` has chosen a lane: another one may be chosen elsewhere."""
-        return self._elects
+        return self._elects is not None
+
+    def relies_on_election(self, why: str) -> None:
+        """Another lane was elected in the same launch, and that was no good: warns."""
+        if self._elects is not None:
+            place = (0, (0, 0, 0), (0, 0, 0), 0, 0, 1, self._path, "", why)
+            self._found["shared", "elect", 0, self._elects.line] = Hazard(
+                "elect", "shared", self._elects, self._elects, *place
+            )
 
     @property
     def reports(self) -> tuple[Hazard, ...]:
@@ -226,7 +235,8 @@ class Hazards(Products):
         text = str(instruction)
         if any(word in text for word in TIMELY):
             self._may_differ("the time, or where a warp runs", instruction)
-        self._elects = self._elects or instruction.opcode.startswith("elect")
+        if instruction.opcode.startswith("elect"):
+            self._elects = self._elects or instruction
         return inner
 
     def _place_of(self, block: int) -> tuple[Clocks, int]:

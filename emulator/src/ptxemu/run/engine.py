@@ -32,7 +32,7 @@ ROUND = 64  # basic blocks that may run before such a loop is where it was
 HARMLESS = (*("bra", "ld", "mov", "atom", "vote", "match", "redux", "shfl", "activemask", "bar.warp"),
             *("membar", "fence", "prefetch", "nanosleep"))  # fmt: skip
 Pending: TypeAlias = dict[int, "BoolArray | None"]
-REVERSE = "reverse"  # the last ones first, of warps as of lanes that may be elected
+REVERSE, ELECT_LAST = "reverse", "elect-last"  # the last warp first; all together, but the last lane is elected
 EARLY = 0.25  # how often something asynchronous finishes before it has to, where the order is by chance
 
 
@@ -88,14 +88,14 @@ class OneByOne(Schedule):
 
 
 def schedule_of(wanted: str | int, machine: Machine, flow: Flow) -> Schedule:
-    """The schedule that a launch asks for: ``together``, ``reverse``, or a seed. Fails: (arguments) anything else."""
-    if wanted == "together":
+    """The schedule that a launch asks for: a word or a seed. Fails: (arguments) anything else."""
+    if wanted in ("together", ELECT_LAST):
         return Schedule()
     if wanted == REVERSE:
         return OneByOne(machine, flow, None)
     if isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0:
         return OneByOne(machine, flow, wanted)
-    expected = "'together', 'reverse' or a seed, a whole number from 0"
+    expected = "'together', 'reverse', 'elect-last' or a seed, a whole number from 0"
     raise EmulationError("arguments", "schedule of a launch", path=machine.path, expected=expected, found=repr(wanted))
 
 
@@ -169,7 +169,7 @@ class Engine:
         machine.undefined = self.undefined.born if self.undefined else None
         self.flow = flow
         self.schedule = schedule_of(schedule, machine, flow)
-        machine.elects_last = schedule == REVERSE
+        machine.elects_last = schedule == ELECT_LAST
         self.max_instructions = max_instructions
         self._next_look = min(FIRST_LOOK, max_instructions)  # instructions
         self._seen: tuple[list[object], list[Array | None]] | None = None  # what `_look` saw first, and what is left

@@ -143,7 +143,8 @@ class Kernel:
             target: the architecture whose limits hold, such as ``sm_90``; None: the ``.target`` of the PTX.
             cluster: blocks of a cluster along x, y, z; None: what the kernel itself requires, else no clusters.
             schedule: the order of warps that could go on: all ``together``, the last one first and alone (``reverse``),
-                or by chance and alone, from a seed. A result that depends on it is wrong.
+                or by chance and alone, from a seed; ``elect-last`` is ``together``, with the last lane elected. A
+                result that depends on it is wrong.
             first: how many clusters (without them blocks) of the grid run, in the order of their numbers; None: all.
 
         Returns:
