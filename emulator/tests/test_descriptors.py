@@ -163,6 +163,14 @@ def test_what_a_copy_still_writes_is_not_read() -> None:
     assert "RAW" in kinds(PROXY["2"]["ptx"])
 
 
+def test_a_launch_is_ordered_after_the_last_one() -> None:
+    hazards, out = ptxemu.Hazards(), np.zeros(128, np.float32)
+    loaded = ptxemu.load(DATA["cases"]["store_exit"]["variants"]["0"]["ptx"]).kernel()  # waits for reads alone
+    for _ in range(2):
+        loaded.launch(1, 128, (out,), observers=[hazards])
+    assert hazards.reports == ()
+
+
 # --- global memory between blocks -------------------------------------------------------------------------------------
 
 WORDS = ".global .align 4 .u32 data[64]; .global .align 4 .u32 count; .global .align 4 .u32 flag;"

@@ -205,7 +205,7 @@ class Hazards(Products):
         """A slice begins: its blocks are alike, and concurrent to those of all earlier slices of the launch."""
         if self._launch is not machine.symbols:  # another launch: ordered after the last one
             self._launch = machine.symbols
-            self._memory, self._blocks = GlobalRaces(), []
+            self._memory, self._blocks, self._stores = GlobalRaces(), [], []
         self._shape, self._path = machine.shape, machine.path
         self._element = machine.memory.element if isinstance(machine, FullMachine) else hex
         self._first_block = len(self._blocks)
