@@ -73,7 +73,7 @@ def test_an_absolute_path_of_the_checkout_is_the_kernels_file_and_a_name_of_two_
     assert "no code was made" in error_line(select, kernel, f"{ROOT}/kernels/ptx/ldmatrix.cuh:1", "")
     assert "several files of this kernel have that name: expected one of" in error_line(of_line, kernel, "twice.cuh:2")
     assert of_line(kernel, "kernels/twice.cuh:2").sass == {2, 3, 4}
-    assert "no such file" in error_line(of_line, kernel, "wice.cuh:2")
+    assert "no such file" in error_line(of_line, kernel, "ce.cuh:2")
 
 
 def test_the_listing_by_address_has_cuda_ptx_and_machine_code() -> None:
