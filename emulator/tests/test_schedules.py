@@ -206,6 +206,25 @@ def test_several_orders_begin_with_the_same_arrays(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.usefixtures("here")
+def test_who_is_elected_is_a_question_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["k.ptx", "--block", "256", "--arg", "float32:256:zeros", "--arg", "float32:256:arange", "--hazards"]
+    for name, found in (("0", ""), ("1", "warning: elect (elect.sync must choose the lowest lane")):
+        Path("k.ptx").write_text(DATA["cases"]["elect_assumes_lane0"]["variants"][name]["ptx"])
+        for order in ("together", "reverse", "4"):
+            assert main([*words, "--schedule", order]) == 0
+        assert "elect" not in capsys.readouterr().out
+        assert main([*words, "--schedules", "2"]) == 0
+        said = capsys.readouterr().out
+        assert ("warning: elect" in said) == bool(found)
+        assert found in said
+    assert main([*words, "--schedules", "2", "--strict"]) == 1
+    capsys.readouterr()
+    assert main([*words, "--schedules", "2", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["schedules"], facts["any_schedule"]) == (["together", "elect-last"], True)
+
+
+@pytest.mark.usefixtures("here")
 def test_an_error_of_another_order_names_it(capsys: pytest.CaptureFixture[str]) -> None:
     late = DIFFERENT["a phase that completes before somebody looks"][0]
     names = ["together", "reverse", "0", "1", "2", "3"]
