@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.programs import INIT, kernel, store, wait
+from tests.test_verdicts import DATA
 
 import ptxemu
 from ptxemu.__main__ import main
