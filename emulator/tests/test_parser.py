@@ -62,6 +62,7 @@ def test_operand(text: str, operand: str) -> None:
          Instruction("cp.async.cg.shared.global.L2::128B", (Address(A), Address(Register("%rd1")), Immediate(16)))),
         ("ldmatrix.sync.aligned.x1.trans.m8n8.shared.b16 {a}, [b];",
          Instruction("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16", (Vector((A,)), Address(B)))),
+        ("red.and.release.cta.b32 [b], a;", Instruction("red.release.cta.and.b32", (Address(B), A))),
         ("mov.b64{a,b},%rd1;", Instruction("mov.b64", (Vector((A, B)), Register("%rd1")))),
     ],
 )  # fmt: skip

@@ -160,3 +160,13 @@ class EmulationError(PtxemuError):
             facts.append(f"in `{instruction}`" + (f" from {instruction.source.chain}" if instruction.source else ""))
         where = f"{path}:{self.line}" if self.line else path
         super().__init__(", ".join(facts), where=where, expected=expected, found=found, hint=hint)
+
+    def fields(self) -> dict[str, object]:
+        """The same facts for scripts."""
+        source = self.instruction.source if self.instruction else None
+        return {
+            "kind": self.kind, "message": str(self), "line": self.line,
+            "instruction": str(self.instruction) if self.instruction else None,
+            "source": source.chain if source else None, "block": self.block, "thread": self.lane,
+            "address": self.address,
+        }  # fmt: skip

@@ -77,7 +77,7 @@ def test_program(name: str, tmp_path: Path) -> None:
     assert done.returncode == code, done.stderr
     launches = json.loads(report.read_text(encoding="utf-8"))["launches"]
     found = {hazard["kind"] for launch in launches for hazard in launch["hazards"]}
-    errors = [launch["error"] for launch in launches if launch["error"]]
+    errors = [launch["error"]["message"] for launch in launches if launch["error"]]
     assert found | {kind for kind in kinds for error in errors if kind in error} == kinds
     if name in SAME_OUTPUT:
         assert done.stdout.splitlines()[-1].endswith(": 0 wrong")

@@ -171,7 +171,7 @@ class Launch:
         grid, block, cluster: sizes; `cluster` is None without one.
         shared_bytes: dynamic shared memory of a block.
         lane_instructions: what it executed.
-        seconds: wall-clock time.
+        seconds: wall-clock time of all orders.
         watched: whether hazards were looked for.
         schedules: orders of warps in which it was run.
         may_differ: why other orders may show something else, as `Hazards.may_differ`.
@@ -339,7 +339,7 @@ class Device:
 
         orders, error = Orders(self.options.schedules, run, hazards, held), SUCCESS
         try:
-            launch.seconds = orders.run(counters).seconds
+            orders.run(counters)
         except EmulationError as found:
             if found.kind in COULD_NOT_RUN:
                 what = f"{entry.name}: {found.what}"
@@ -359,12 +359,14 @@ class Device:
         """Runs a launch in one order; raises `EmulationError`."""
         shown, chosen = self.watch(entry.name, math.prod(launch.grid)), self.options
         sizes = (launch.grid, launch.block, launch.shared_bytes, self._target(entry), launch.cluster)
-        return entry.kernel.execute(
+        result = entry.kernel.execute(
             Layout(entry.module.program.module, entry.kernel.function, *sizes), data, self.memory,
             entry.module.globals, (*observers, *([shown[1]] if shown else [])),
             chosen.memory_budget, chosen.max_instructions, shown[0] if shown else None,
             exited_arrive=chosen.exited_arrive, schedule=schedule,
         )  # fmt: skip
+        launch.seconds += result.seconds
+        return result
 
     def _target(self, entry: Entry) -> str | None:
         """The architecture of a launch; PTX for one architecture alone is for itself."""

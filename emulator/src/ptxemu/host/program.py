@@ -41,7 +41,8 @@ EXPORTS = (  # symbols with the versions that programs ask for
     "libcudart.so.13 { global: cuda[A-Z]*; __cuda*; };\nlibcuda.so.1 { global: cu[A-Z]*; local: *; };\n"
 )
 FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden")
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+SIGNALLED = 128  # exit codes of signals begin there
 SHOWN = 20  # hazards of one launch on the screen
 
 
@@ -149,7 +150,7 @@ class Report:
             {
                 "kernel": one.kernel, "grid": one.grid, "block": one.block, "cluster": one.cluster,
                 "shared_bytes": one.shared_bytes, "lane_instructions": one.lane_instructions,
-                "seconds": round(one.seconds, 6), "error": None if one.error is None else str(one.error),
+                "seconds": round(one.seconds, 6), "error": None if one.error is None else one.error.fields(),
                 "schedules": one.schedules, "any_schedule": one.watched and not one.may_differ,
                 "may_differ": one.may_differ, "hazards": [hazard.fields() for hazard in one.hazards],
             }
@@ -245,7 +246,7 @@ def run(argv: Sequence[str]) -> int:
     say(report.summary())
     if report.failed:
         code = 1
-    elif report.refused and not code:
+    elif report.refused and code < SIGNALLED:
         code = 2
     if kept is not None:
         write_whole(kept, report.as_json(code).encode())

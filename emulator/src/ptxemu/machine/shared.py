@@ -170,7 +170,7 @@ def _bits(address: Array, width: int) -> Array:
 
 HINTS = {
     "misaligned": "align the array and the pitch of its rows to the access's width, or use a narrower access",
-    "uninitialised": "store it before it is read; a GPU shows what was there before the launch",
+    "uninitialised": "store it before it is read; where another thread does, a barrier is missing",
 }
 WAITS = {  # how a reader waits for a copy that is still to write what it reads
     "cp.async": "wait for the copy with cp.async.wait_group or wait_all before the barrier that the reader passes",

@@ -28,6 +28,10 @@ _FILE = re.compile(r'\.file\s+(\d+)\s+"((?:[^"\\\n]|\\.)*)"')
 _CUDA = re.compile(r"\b__(?:global|device|host)__\b|^\s*#\s*include\b", re.MULTILINE)
 _BRACED = re.compile(r"[{(\[]")
 _COUNT_FIRST = re.compile(r"\.(x[124](?:\.trans)?)\.m8n8\b")  # as ptxas also takes it in ldmatrix and stmatrix
+# Headers of CUDA have `red.and.release.cta.b32` for `red.release.cta.and.b32`.
+_OPERATION_FIRST = re.compile(
+    r"^((?:red|atom))(\.(?:and|or|xor|add|inc|dec|min|max|exch|cas))(\.(?:relaxed|acquire|release|acq_rel)\.\w+)(?=\.)"
+)
 
 
 def parse(text: str, path: str = "<ptx>") -> Module:
@@ -211,6 +215,7 @@ class _Body:
             opcode = "".join(opcode.split())
         if "matrix.sync.aligned.x" in opcode:
             opcode = _COUNT_FIRST.sub(r".m8n8.\1", opcode)
+        opcode = _OPERATION_FIRST.sub(r"\1\3\2", opcode)
         pieces = split(rest) if _BRACED.search(rest) else rest.split(",")
         if len(pieces) == 1 and not pieces[0].strip():
             pieces = []
