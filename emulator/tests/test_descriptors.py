@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.programs import races_of
+from tests.programs import races_of, run
 from tests.test_verdicts import DATA
 
 import ptxemu
@@ -204,6 +204,14 @@ def ticket(release: str = "", acquire: str = "", take: str = TAKE, meet: str = "
 ])  # fmt: skip
 def test_what_blocks_tell_each_other_by_tickets(given: dict[str, object], found: set[str]) -> None:
     assert ticket(**given) == found  # type: ignore[arg-type]
+
+
+def test_a_missing_fence_behind_the_ticket_is_named() -> None:
+    text = TICKET.replace("RELEASE", GL).replace("ACQUIRE", "").replace("TAKE", TAKE).replace("MEET", "")
+    hazards = ptxemu.Hazards()
+    run(text.replace("WRITER", "0"), 32, 3, module=WORDS, observers=hazards)
+    (race,) = hazards.reports
+    assert race.render().endswith("behind the load or atomic that found it a fence is missing")
 
 
 # Block 0 stores and raises a flag, block 1 waits for it and raises the next one, block 2 waits for that one and reads.

@@ -98,6 +98,11 @@ class BetweenBlocks:
                 found[mine] = row[first[mine]] >= times[mine]
         return found
 
+    def lacks_fence(self, one: int, first: int, time: int, two: int) -> bool:
+        """Whether a thread of block `two` has found what tells of an action of block `one`, without a fence since."""
+        found = (known for (block, _), each in self.pending.items() if block == two for known in each)
+        return any(one in known and known[one][first] >= time for known in found)
+
     def _learn(self, block: int, thread: int, known: Known) -> None:
         clocks, _ = self.place(block)
         clocks.tick()

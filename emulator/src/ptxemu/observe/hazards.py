@@ -47,6 +47,7 @@ KINDS = {
     "ignored": "an instruction that ptxas leaves out",
     "same-instruction write": "two lanes of one instruction write the same byte",
 }
+EXPLAINED = frozenset({"descriptor", "elect", "ignored"})  # kinds about one instruction, whose `Hazard.text` says what
 WARNINGS = frozenset({"mbarrier fence", "elect", "ignored"})  # no known chip gives other numbers
 
 
@@ -69,7 +70,7 @@ class Hazard:
         count: how many times a thread's second access raced with the first instruction, over all blocks.
         path: the PTX file.
         place: what lies at an address of global memory: the element and the array; empty of shared memory.
-        text: what else is to be said, instead of what is not ordered.
+        text: what else is to be said; of kinds in `EXPLAINED` instead of what is not ordered.
     """
 
     kind: str
@@ -97,7 +98,7 @@ class Hazard:
         elsewhere = "" if self.first_block == self.block else f" of block {self.first_block}"
         place = f"{self.address:#x}" + (f", {self.place}" if self.place else "")
         warning = "" if self.level == "error" else "warning: "
-        if self.text:
+        if self.kind in EXPLAINED:
             copied = f"; the tile was copied by thread {self.first_thread}{elsewhere} in {self.first.place}"
             return (
                 f"{self.path}:{self.second.line}: {warning}{self.kind} ({KINDS[self.kind]}) in block {self.block}, "
@@ -108,6 +109,7 @@ class Hazard:
             f"{self.path}:{self.second.line}: {warning}{self.space} {self.kind} ({KINDS[self.kind]}) at {place}, "
             f"block {self.block}: thread {self.second_thread} in {self.second.place}, not ordered after "
             f"thread {self.first_thread}{elsewhere} in {self.first.place}; {times}"
+            + (f"; {self.text}" if self.text else "")
         )
 
     def fields(self) -> dict[str, object]:

@@ -247,8 +247,9 @@ class GlobalRaces:
         """Races with the accesses remembered under a name."""
         others = self.shadow[name][units]
         bad = np.flatnonzero((others != NOBODY) & (others >> _THREAD_BITS != threads >> _THREAD_BITS))
+        times = self.shadow[f"{name}_time"][units]
         if bad.size and self.between is not None:
-            bad = bad[~self._ordered(others[bad], self.shadow[f"{name}_time"][units[bad]], threads[bad])]
+            bad = bad[~self._ordered(others[bad], times[bad], threads[bad])]
         if not bad.size:
             return []
         sites, addresses, first, second = (
@@ -259,7 +260,10 @@ class GlobalRaces:
             chosen = np.flatnonzero(sites == site)
             at, one, two = (int(each[chosen[0]]) for each in (addresses, first, second))
             count, blocks = np.unique(second[chosen]).size, (one >> _THREAD_BITS, two >> _THREAD_BITS)
-            found.append(Finding(kind, int(site), at, one & lowest, two & lowest, count, blocks))
+            time, text = int(times[bad[chosen[0]]]), ""
+            if self.between and self.between.lacks_fence(blocks[0], one & lowest, time, blocks[1]):
+                text = "its block has been told so, but behind the load or atomic that found it a fence is missing"
+            found.append(Finding(kind, int(site), at, one & lowest, two & lowest, count, blocks, text))
         return found
 
     def _ordered(self, others: Array, times: Array, threads: Array) -> BoolArray:
