@@ -96,7 +96,8 @@ def parser() -> Parser:
         epilog="example: ptxemu saxpy.cu --grid 4 --block 256 --arg y=float32:1000:ones --arg x=float32:1000:randn "
         "--arg a=2.0 --arg n=int32:1000 --save y=y.npy --hazards. "
         "Exit code: 0 it ran, and no hazard was found; 1 a hazard, or something that a kernel may not do; "
-        "2 it could not run; 130 interrupted.",
+        "2 it could not run; 130 interrupted. "
+        "`ptxemu run --help`: whole programs; `ptxemu descriptor --help`: descriptors of wgmma.",
         allow_abbrev=False,
     )
     made.add_argument("file", metavar="FILE", help="a PTX file, or a CUDA file (.cu), which nvcc compiles first")
@@ -278,7 +279,13 @@ def run(argv: Sequence[str] | None = None) -> tuple[str, int]:
     options = parser().parse_args(argv)
     try:
         outputs = Outputs.of(options)
-        found = _launched(options, outputs)
+        options.hazards = options.hazards or outputs.wanted
+        try:
+            found = _launched(options, outputs)
+        except PtxemuError as error:
+            if not isinstance(error, EmulationError) or error.kind in COULD_NOT_RUN:
+                outputs.refuse(options.file, error)
+            raise
     except EmulationError as error:
         if error.kind in COULD_NOT_RUN:
             raise
@@ -431,10 +438,10 @@ def schedule_of(text: str) -> str | int:
 
 def schedules_of(chosen: str, count: str) -> list[str | int]:
     """The orders to run: the one that was chosen, or so many different ones."""
-    number = count_of(count, "--schedules")
-    if number < 1 or (number > 1 and chosen):
-        found = f"--schedule {chosen} beside it" if chosen else repr(count)
-        raise PtxemuError("bad --schedules", expected="1 or more, without --schedule", found=found)
+    if not (count.isascii() and count.isdigit() and len(count) < 10 and int(count)):
+        raise PtxemuError("bad --schedules", expected="a whole number from 1 to 999999999", found=repr(count))
+    if (number := int(count)) > 1 and chosen:
+        raise PtxemuError("--schedules", expected="no --schedule beside it", found=chosen)
     return ["together", REVERSE, *range(number - 2)][:number] if number > 1 else [schedule_of(chosen)]
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 import hashlib
 import json
 from pathlib import Path
+from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
 from ptxemu import __version__
@@ -117,12 +118,12 @@ def read_baseline(path: Path) -> frozenset[str]:
     try:
         facts = json.loads(read_text(path))
         version, entries = facts["schema_version"], facts["findings"]
-        found = frozenset(str(entry["fingerprint"]) for entry in entries)
-    except (ValueError, TypeError, KeyError) as error:
+        found = frozenset(entry["fingerprint"].lower() for entry in entries)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         hint = "--update-baseline writes one"
         raise PtxemuError("not a baseline", where=path, hint=hint) from error
     if version != SCHEMA_VERSION:
-        raise PtxemuError("a baseline of another version", where=path, expected=SCHEMA_VERSION, found=version)
+        raise PtxemuError("a baseline of another version", where=path, expected=SCHEMA_VERSION, found=repr(version))
     return found
 
 
@@ -167,7 +168,9 @@ def as_sarif(findings: Iterable[Finding], known: Collection[str] = (), refused: 
             "partialFingerprints": {FINGERPRINT: one.fingerprint},
         }
         if places[1:]:
-            result["relatedLocations"] = places[1:]
+            other = {"id": 1, "message": {"text": "what it collides with"}}
+            result["relatedLocations"] = [place | other for place in places[1:]]
+            result["message"] = {"text": f"{one.kernel}: {one.message} [What it collides with](1)"}
         if one.fingerprint in known:
             result["suppressions"] = [{"kind": "external", "justification": "in the baseline"}]
         results.append(result)
@@ -179,13 +182,12 @@ def as_sarif(findings: Iterable[Finding], known: Collection[str] = (), refused: 
 
 
 def _location(place: Place) -> dict[str, object]:
-    path = Path(place.file)
-    try:
-        shown = path.resolve().relative_to(Path.cwd()).as_posix()
-    except ValueError:  # outside of the folder in which it runs
-        shown = path.resolve().as_uri() if path.is_absolute() else path.as_posix()
-    region = {"startLine": max(1, place.line)}
-    return {"physicalLocation": {"artifactLocation": {"uri": shown.replace(" ", "%20")}, "region": region}}
+    """Relative to the repository in which it runs, or to the folder where there is none."""
+    path, here = Path(place.file).resolve(), Path.cwd()
+    root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+    inside = path.is_relative_to(root) and (path.exists() or not Path(place.file).is_absolute())
+    uri = quote(path.relative_to(root).as_posix()) if inside else path.as_uri()
+    return {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": max(1, place.line)}}}
 
 
 @dataclass(frozen=True)
@@ -203,12 +205,14 @@ def as_junit(
     known: Collection[str] = (),
     refused: Sequence[str] = (),
     *,
+    code: int = 0,
     strict: bool = False,
 ) -> str:
     """JUnit's XML: a test case for each kernel, which fails with its findings of level ``error`` not in `known`.
 
-    `strict`: with warnings, too. What else was found stands in the test case's output. `refused`: what could not be
-    run, a line each, as errors of one more test case.
+    `code`: the program's exit code; another one than 0 is a failure of one more test case. `strict`: with warnings, too.
+    What else was found stands in the test case's output. `refused`: what could not be run, a line each, as errors of
+    one more test case.
     """
     root = ET.Element("testsuites")
     made = ET.SubElement(root, "testsuite", name=printable(suite))
@@ -230,7 +234,11 @@ def as_junit(
         test = ET.SubElement(made, "testcase", classname=printable(suite), name="could be run", time="0.000")
         for line in refused:
             ET.SubElement(test, "error", message=printable(line)).text = printable(line)
-    counts = {"tests": len(cases) + bool(refused), "failures": failures, "errors": int(bool(refused))}
+    if code:
+        test = ET.SubElement(made, "testcase", classname=printable(suite), name="exit code", time="0.000")
+        ET.SubElement(test, "failure", message=f"the program's exit code is {code}")
+    failures += bool(code)
+    counts = {"tests": len(cases) + bool(refused) + bool(code), "failures": failures, "errors": int(bool(refused))}
     for name, count in counts.items():
         made.set(name, str(count))
     made.set("time", f"{sum(case.seconds for case in cases):.3f}")
@@ -263,7 +271,7 @@ class Outputs:
         Raises:
             PtxemuError: a file that cannot be written, or a baseline that cannot be read.
         """
-        sarif, junit, baseline = (
+        made = (
             output_file(text, ending, option) if text else None
             for text, ending, option in (
                 (options.sarif, ".sarif", "--sarif"),
@@ -271,9 +279,12 @@ class Outputs:
                 (options.baseline, ".json", "--baseline"),
             )
         )
+        sarif, junit, baseline = made
         if options.update_baseline and baseline is None:
             raise PtxemuError("--update-baseline", expected="--baseline FILE.json beside it", found="none")
         known = read_baseline(baseline) if baseline and not options.update_baseline else frozenset()
+        for old in filter(None, (sarif, junit)):
+            old.unlink(missing_ok=True)  # nobody takes it for this run's
         return cls(sarif, junit, baseline, options.update_baseline, options.strict, known)
 
     @staticmethod
@@ -293,17 +304,29 @@ class Outputs:
         """Whether it makes the run fail."""
         return not (self.update or finding.fingerprint in self.known) and (self.strict or finding.level == "error")
 
-    def write(self, suite: str, cases: Sequence[Case], refused: Sequence[str] = ()) -> None:
-        """Writes what was asked for.
+    def refuse(self, suite: str, error: PtxemuError) -> None:
+        """Writes that nothing could be run, where a file was asked for; a baseline stays as it is."""
+        replace(self, update=False).write(suite, [], [str(error)])
+
+    @property
+    def wanted(self) -> bool:
+        """Whether findings are to be written or to count more than usually."""
+        return bool(self.sarif or self.junit or self.baseline or self.strict)
+
+    def write(self, suite: str, cases: Sequence[Case], refused: Sequence[str] = (), code: int = 0) -> None:
+        """Writes what was asked for; `refused`: what could not be run; `code`: the program's exit code.
 
         Raises:
-            PtxemuError: a file cannot be written.
+            PtxemuError: a file cannot be written; or no baseline is, as not everything was run.
         """
         findings = [one for case in cases for one in case.findings]
-        if self.update and self.baseline:
-            write_baseline(self.baseline, findings)
         known = {one.fingerprint for one in findings} if self.update else self.known
         if self.sarif:
             write_whole(self.sarif, as_sarif(findings, known, refused).encode())
         if self.junit:
-            write_whole(self.junit, as_junit(suite, cases, known, refused, strict=self.strict).encode())
+            write_whole(self.junit, as_junit(suite, cases, known, refused, code=code, strict=self.strict).encode())
+        if self.update and self.baseline:
+            if refused or not cases:
+                what = "the baseline is not written: not everything was run"
+                raise PtxemuError(what, where=self.baseline, found=refused[0] if refused else "no launch")
+            write_baseline(self.baseline, findings)

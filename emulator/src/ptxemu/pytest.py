@@ -59,13 +59,16 @@ def _baseline(config: pytest.Config) -> Path | None:
 @pytest.fixture
 def hazards(request: pytest.FixtureRequest) -> Iterator[Hazards]:
     """An observer for `Kernel.launch`; the test fails at its end if errors were found that the baseline lacks."""
+    from ptxemu.errors import PtxemuError
     from ptxemu.findings import of_launch, read_baseline
     from ptxemu.observe.hazards import Hazards
 
-    made = Hazards()
+    path, made = _baseline(request.config), Hazards()
+    try:
+        known = read_baseline(path) if path else frozenset()
+    except PtxemuError as error:
+        pytest.fail(str(error), pytrace=False)
     yield made
-    path = _baseline(request.config)
-    known = read_baseline(path) if path else frozenset()
     findings = of_launch("", made.reports)
     new = [one.message for one in findings if one.level == "error" and one.fingerprint not in known]
     if new:

@@ -174,6 +174,7 @@ class Launch:
         seconds: wall-clock time of all orders.
         watched: whether hazards were looked for.
         schedules: orders of warps in which it was run.
+        differing: allocations that held something else after another order, and after which one.
         may_differ: why other orders may show something else, as `Hazards.may_differ`.
         hazards: found in it.
         error: why it ended early; None if it did not.
@@ -189,6 +190,7 @@ class Launch:
     watched: bool = True
     schedules: tuple[str | int, ...] = ()
     may_differ: tuple[str, ...] = ()
+    differing: dict[str, str | int] = field(default_factory=dict)
     hazards: tuple[Hazard, ...] = ()
     error: EmulationError | None = None
 
@@ -348,6 +350,7 @@ class Device:
             if found.kind == "trap" and "assert" in found.what:
                 error = ASSERTED
         launch.schedules, launch.lane_instructions = tuple(orders.done), counters.lane_instructions
+        launch.differing = orders.differing
         if hazards:
             launch.hazards, launch.may_differ = hazards.reports, hazards.may_differ
         self.tell(launch)

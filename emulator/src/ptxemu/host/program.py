@@ -103,6 +103,8 @@ class Report:
             say(f"{launch.kernel}, launch {len(self.launches)}, grid {launch.grid}, block {launch.block}:")
         for one in shown[:SHOWN]:
             say(f"  {one.message}")
+        for name, schedule in launch.differing.items():
+            say(f"{launch.kernel}, launch {len(self.launches)}: {name} holds other numbers with --schedule {schedule}")
         if len(shown) > SHOWN:
             say(f"  {len(shown) - SHOWN} more")
 
@@ -138,7 +140,7 @@ class Report:
         """What "no hazards" stands for."""
         watched = [one for one in self.launches if one.watched]
         if not watched:
-            return "no hazards were looked for" if self.launches else "no hazards"
+            return "no hazards were looked for" if self.launches else "nothing was launched, so nothing was checked"
         open_ = next((one for one in watched if one.may_differ), None)
         if open_ is None:
             return "no hazards in any schedule of these launches"
@@ -152,6 +154,7 @@ class Report:
                 "shared_bytes": one.shared_bytes, "lane_instructions": one.lane_instructions,
                 "seconds": round(one.seconds, 6), "error": None if one.error is None else one.error.fields(),
                 "schedules": one.schedules, "any_schedule": one.watched and not one.may_differ,
+                "numbers_differ": {name: str(schedule) for name, schedule in one.differing.items()},
                 "may_differ": one.may_differ, "hazards": [hazard.fields() for hazard in one.hazards],
             }
             for one in self.launches
@@ -240,17 +243,24 @@ def run(argv: Sequence[str]) -> int:
         GPUS[given.gpu], not given.no_hazards, schedules, given.exited_arrive, parse_bytes(given.memory_budget), most
     )
     report = Report(Outputs.of(given))
-    with tempfile.TemporaryDirectory(prefix="ptxemu-") as folder:
-        command, name = _command(given, Path(folder)), Path(given.program).name
-        code = _supervised(command, name, options, report, Path(folder))
-    say(report.summary())
-    if report.failed:
-        code = 1
-    elif report.refused and code < SIGNALLED:
-        code = 2
+    if given.no_hazards and report.outputs.wanted:
+        raise PtxemuError(
+            "--no-hazards", expected="no --sarif, --junit, --baseline or --strict beside it", found="both"
+        )
+    try:
+        with tempfile.TemporaryDirectory(prefix="ptxemu-") as folder:
+            command, name = _command(given, Path(folder)), Path(given.program).name
+            own = _supervised(command, name, options, report, Path(folder))
+    except PtxemuError as error:
+        report.outputs.refuse(given.program, error)
+        raise
+    code = 1 if report.failed else 2 if report.refused and own < SIGNALLED else own
+    say(report.summary() + (f"; the program's exit code is {own}" if own else ""))
     if kept is not None:
         write_whole(kept, report.as_json(code).encode())
-    report.outputs.write(given.program, list(report.cases.values()), [str(error) for error in report.refused])
+    report.outputs.write(given.program, list(report.cases.values()), [str(error) for error in report.refused], own)
+    if report.outputs.update:
+        say(f"{_counted(len(report.findings), 'finding')} known from now on: {report.outputs.baseline}")
     return code
 
 
