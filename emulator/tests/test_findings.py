@@ -130,14 +130,57 @@ def test_a_warning_counts_only_if_asked(capsys: pytest.CaptureFixture[str]) -> N
     assert main([*words, "--strict"]) == 1
 
 
+def test_whoever_asks_for_findings_asks_for_hazards() -> None:
+    for words in (["--sarif", "a.sarif"], ["--junit", "a.xml"], ["--strict"]):
+        assert main([*WORDS[:-1], *words]) == 1
+    assert main(WORDS[:-1]) == 0
+
+
+def test_a_run_that_fails_leaves_no_files_of_an_earlier_one() -> None:
+    words = [*WORDS, "--sarif", "a.sarif", "--junit", "a.xml", "--baseline", "known.json"]
+    assert main([*words, "--update-baseline"]) == 0
+    known = Path("known.json").read_text()
+    Path("race.ptx").write_text("nonsense")
+    for more in ([], ["--update-baseline"]):
+        assert main([*words, *more]) == 2
+        run = json.loads(Path("a.sarif").read_text())["runs"][0]
+        assert (run["results"], run["invocations"][0]["executionSuccessful"]) == ([], False)
+        assert ET.parse("a.xml").getroot()[0].get("errors") == "1"
+        assert Path("known.json").read_text() == known
+
+
+def test_a_program_that_fails_is_a_failed_test_case(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--junit", "a.xml", "--baseline", "b.json", "--update-baseline", "false"]) == 2
+    assert "the baseline is not written: not everything was run: found no launch" in capsys.readouterr().err
+    assert main(["run", "--junit", "a.xml", "false"]) == 1
+    suite = ET.parse("a.xml").getroot()[0]
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
+    said = capsys.readouterr().err
+    assert "nothing was launched, so nothing was checked; the program's exit code is 1" in said
+    assert main(["run", "--junit", "a.xml", "--no-hazards", "false"]) == 2
+
+
+def test_places_are_those_of_the_repository(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / ".git").mkdir()
+    (here / "a <b>").mkdir()
+    monkeypatch.chdir(here / "a <b>")
+    Path("é.cu").write_text("x")
+    found = finding(file=str(Path("é.cu").resolve()))
+    (result,) = json.loads(as_sarif([found]))["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "a%20%3Cb%3E/%C3%A9.cu"
+    assert result["relatedLocations"][0]["id"] == 1
+    assert "(1)" in result["message"]["text"]
+
+
 def test_levels() -> None:
     assert {level_of(kind) for kind in KINDS} == {"error", "warning"}
     assert KINDS.keys() > WARNINGS
 
 
 @pytest.mark.parametrize(("text", "what"), [
-    ("{", "not a baseline"), ("[]", "not a baseline"), ('{"schema_version": 1}', "not a baseline"),
+    ("{", "not a baseline"), ("[]", "not a baseline"), ("[" * 200_000, "not a baseline"), ('{"schema_version": 1}', "not a baseline"),
     ('{"schema_version": 1, "findings": [1]}', "not a baseline"),
+    ('{"schema_version": 1, "findings": [{"fingerprint": []}]}', "not a baseline"),
     ('{"schema_version": 2, "findings": []}', "a baseline of another version: expected 1, found 2"),
     (None, "cannot read the file"),
 ])  # fmt: skip
