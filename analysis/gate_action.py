@@ -103,6 +103,8 @@ def ran_whole(program: str, options: Iterable[str], inputs: Inputs) -> Done:
     for name in ("KERNEL", "BLOCK", "EXPECTED"):
         if inputs[name]:
             raise FlashladderError(f"the input `{name.lower()}` is for `ptx` and `cuda`", found=inputs[name])
+    if inputs["TOLERANCE"] not in ("", "0"):
+        raise FlashladderError("the input `tolerance` is for `ptx` and `cuda`", found=inputs["TOLERANCE"])
     words = (*options, "--", program, *inputs.lines("ARGS"))
     return ran(f"{Path(program).name} runs without a hazard", "ptxemu", "run", *words)
 

@@ -105,6 +105,16 @@ def test_chunks_that_threads_write_over_are_forgotten() -> None:
     assert misfit(made, descriptor(A), Shape(64, k_major=True)) == ""
 
 
+def test_a_line_over_a_tile_and_a_second_block_of_a_cluster() -> None:
+    made, wrong = tiles((A, box(64, 128))), descriptor(A, 512)
+    line = ptxemu.TensorMap(0, "f16", (8192,), (), (256,))
+    for at in range(A, A + 16384, 512):
+        made.loaded(np.arange(at, at + 512, 16), np.arange(0, 512, 16), line, 9, 0)
+    assert misfit(made, wrong, Shape(64, k_major=True)) == ""
+    step, base, shape = descriptor(A + 512), 1 << 16, Shape(64, k_major=True)
+    assert misfit(tiles((A, box(64, 128))), step, shape) == misfit(tiles((base + A, box(64, 128))), step, shape, base)
+
+
 def test_a_box_of_three_axes_may_hold_rows_in_another_order() -> None:
     halo = ptxemu.TensorMap(0, "f16", (64, 16, 8), (128, 2048), (64, 16, 8), swizzle="128B")
     assert misfit(tiles((A, halo)), descriptor(A, stride=2048), Shape(64, k_major=True)) == ""
@@ -139,7 +149,8 @@ def kinds(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("fence", "found"), [
-    (FENCE, set()), ("fence.proxy.async.global;", set()), ("fence.proxy.async.shared::cta;", {"proxy"}),
+    (FENCE, set()), ("fence.proxy.async.global;", set()),
+    ("fence.proxy.async.shared::cluster;", {"proxy"}), ("fence.proxy.async.shared::cta;", {"proxy"}),
     ("", {"proxy"}), ("fence.acq_rel.gpu;", {"proxy"}),
 ])  # fmt: skip
 def test_which_fence_lets_a_copy_read_what_threads_wrote(fence: str, found: set[str]) -> None:
@@ -231,3 +242,52 @@ def test_what_one_block_has_learned_it_hands_on() -> None:
                     32, 3, module=WORDS) == ["RAW"]  # fmt: skip
     assert races_of(CHAIN.replace("st.release.gpu.global.u32 [%rd3]", "st.relaxed.gpu.global.u32 [%rd3]"),
                     32, 3, module=WORDS) == ["RAW"]  # fmt: skip
+    generic = CHAIN.replace(".gpu.global", ".gpu")
+    assert "global.u32 [%rd1]" in generic
+    assert races_of(generic, 32, 3, module=WORDS) == []
+    assert ticket(take=BOTH.replace(".global", "")) == set()
+
+
+# Block 1 stores over the flag that block 0 has raised, without a fence; then block 2 learns nothing of block 0.
+OVER = """mov.u64 %rd1, data; mov.u64 %rd2, flag; mov.u64 %rd3, count; setp.ne.u32 %p1, %r0, 0; @%p1 bra done;
+setp.eq.u32 %p2, %r60, 1; @%p2 bra one; setp.eq.u32 %p2, %r60, 2; @%p2 bra two;
+st.global.u32 [%rd1], 7; st.release.gpu.global.u32 [%rd2], 1; bra done;
+one: ld.relaxed.gpu.global.u32 %r5, [%rd2]; setp.eq.u32 %p3, %r5, 0; @%p3 bra one;
+st.relaxed.gpu.global.u32 [%rd2], 2; st.relaxed.gpu.global.u32 [%rd3], 1; bra done;
+two: ld.relaxed.gpu.global.u32 %r5, [%rd3]; setp.eq.u32 %p3, %r5, 0; @%p3 bra two;
+ld.acquire.gpu.global.u32 %r5, [%rd2]; ld.global.u32 %r6, [%rd1];
+done:"""
+# Blocks 0 and 1 read; block 0 tells block 2 so, and block 1 does not; block 2 stores.
+READ = """mov.u64 %rd1, data; mov.u64 %rd2, flag; mov.u64 %rd3, count; setp.ne.u32 %p1, %r0, 0; @%p1 bra done;
+setp.eq.u32 %p2, %r60, 1; @%p2 bra one; setp.eq.u32 %p2, %r60, 2; @%p2 bra two;
+ld.global.u32 %r6, [%rd1]; st.release.gpu.global.u32 [%rd2], 1; bra done;
+one: ld.relaxed.gpu.global.u32 %r5, [%rd2]; setp.eq.u32 %p3, %r5, 0; @%p3 bra one;
+ld.global.u32 %r6, [%rd1]; st.relaxed.gpu.global.u32 [%rd3], 1; bra done;
+two: ld.relaxed.gpu.global.u32 %r5, [%rd3]; setp.eq.u32 %p3, %r5, 0; @%p3 bra two;
+ld.acquire.gpu.global.u32 %r5, [%rd2]; st.global.u32 [%rd1], 1;
+done:"""
+
+
+def test_what_a_block_is_not_told() -> None:
+    assert races_of(OVER, 32, 3, module=WORDS) == ["RAW"]
+    assert races_of(READ, 32, 3, module=WORDS) == ["WAR"]
+
+
+def test_blocks_of_a_cluster_tell_each_other_through_global_memory_too() -> None:
+    pair = """mov.u64 %rd1, data; mov.u64 %rd2, flag; setp.ne.u32 %p1, %r0, 0; @%p1 bra done;
+setp.eq.u32 %p2, %r60, 0; @%p2 bra zero;
+st.global.u32 [%rd1], 7; st.release.gpu.global.u32 [%rd2], 1; bra done;
+zero: ld.acquire.gpu.global.u32 %r5, [%rd2]; setp.eq.u32 %p3, %r5, 0; @%p3 bra zero;
+ld.global.u32 %r6, [%rd1];
+done:"""
+    assert races_of(pair, 32, 2, module=WORDS, cluster=2, target="sm_90") == []
+
+
+def test_threads_that_read_what_one_of_them_writes_may_differ() -> None:
+    text = (
+        "mov.u64 %rd1, data; setp.eq.u32 %p1, %r0, 0; setp.eq.u32 %p2, %r0, 32; or.pred %p3, %p1, %p2;"
+        "@%p3 ld.global.u32 %r6, [%rd1]; @%p2 st.global.u32 [%rd1], 1;"
+    )
+    hazards = ptxemu.Hazards()
+    run(text, 64, 1, module=WORDS, observers=hazards)
+    assert hazards.may_differ

@@ -10,12 +10,16 @@ import subprocess
 import sys
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 from tests.programs import text_of
 
+import ptxemu
 from ptxemu.__main__ import main
 from ptxemu.errors import PtxemuError
 from ptxemu.findings import Case, Finding, Place, as_junit, as_sarif, read_baseline, write_baseline
+from ptxemu.host.device import Launch
+from ptxemu.host.program import Report
 from ptxemu.observe.hazards import KINDS, WARNINGS, level_of
 
 RACE = text_of("programs", "reversed").replace("    bar.sync 0;\n", "", 1)
@@ -103,6 +107,11 @@ def test_a_fingerprint_follows_its_line(here: Path) -> None:
 def test_known_findings_do_not_count() -> None:
     assert main([*WORDS, "--baseline", "known.json", "--update-baseline"]) == 0
     assert main([*WORDS, "--baseline", "known.json", "--sarif", "a.sarif", "--junit", "a.xml"]) == 0
+    assert (
+        main([*WORDS, "--baseline", "known.json", "--update-baseline", "--sarif", "b.sarif", "--junit", "b.xml"]) == 0
+    )
+    assert "suppressions" in json.loads(Path("b.sarif").read_text())["runs"][0]["results"][0]
+    assert ET.parse("b.xml").getroot()[0].get("failures") == "0"
     (result,) = json.loads(Path("a.sarif").read_text())["runs"][0]["results"]
     assert result["suppressions"] == [{"kind": "external", "justification": "in the baseline"}]
     assert ET.parse("a.xml").getroot()[0].get("failures") == "0"
@@ -172,13 +181,27 @@ def test_places_are_those_of_the_repository(here: Path, monkeypatch: pytest.Monk
     assert "(1)" in result["message"]["text"]
 
 
+def test_all_launches_of_a_kernel_are_one_case() -> None:
+    hazards = ptxemu.Hazards()
+    ptxemu.load(RACE).kernel().launch(1, 64, (np.zeros(64, np.int32),), observers=[hazards])
+    report = Report()
+    for found in (hazards.reports, ()):
+        report.launched(Launch("k", (1, 1, 1), (64, 1, 1), None, 0, hazards=found))
+    assert len(report.cases["k"].findings) == 1
+    unwatched = Report()
+    unwatched.launched(Launch("k", (1, 1, 1), (64, 1, 1), None, 0, watched=False))
+    assert "no hazards were looked for" in unwatched.summary()
+    assert '"any_schedule": false' in unwatched.as_json(0)
+
+
 def test_levels() -> None:
     assert {level_of(kind) for kind in KINDS} == {"error", "warning"}
     assert KINDS.keys() > WARNINGS
 
 
 @pytest.mark.parametrize(("text", "what"), [
-    ("{", "not a baseline"), ("[]", "not a baseline"), ("[" * 200_000, "not a baseline"), ('{"schema_version": 1}', "not a baseline"),
+    ("{", "not a baseline"), ("[]", "not a baseline"), ("[" * 200_000, "not a baseline"),
+    ('{"schema_version": 1}', "not a baseline"),
     ('{"schema_version": 1, "findings": [1]}', "not a baseline"),
     ('{"schema_version": 1, "findings": [{"fingerprint": []}]}', "not a baseline"),
     ('{"schema_version": 2, "findings": []}', "a baseline of another version: expected 1, found 2"),

@@ -288,7 +288,7 @@ def test_sizes_and_amounts_in_several_forms() -> None:
         *(({"first": wrong}, f"how many blocks run first: expected a whole number.*found {wrong!r}")
           for wrong in (0, True, "all")),
         ({"cluster": "x"}, "cluster size: expected one to three positive whole numbers, found"),
-        ({"schedule": "sideways"}, "'together', 'reverse' or a seed"),
+        ({"schedule": "sideways"}, "'together', 'reverse', 'elect-last' or a seed"),
         ({"args": None}, r"arguments of a launch: expected a tuple or a list of them, such as \(x,\), found NoneType"),
         ({"args": np.zeros(1)}, "arguments of a launch: .*found ndarray"),
         *(({"grid": wrong}, "k.ptx: grid size: expected one to three positive whole numbers, found")

@@ -132,6 +132,13 @@ DIFFERENT = {
     "whoever comes to a barrier": (
         kernel(LEAD + PUT + "bar.sync 1, 64;\n" + OTHER + "ld.shared.u32 %n, [%r2];\n" + store("%n")), 128,
     ),
+    "a third warp comes to a barrier of two": (
+        kernel(LEAD + "shr.u32 %r2, %t, 5; setp.eq.u32 %p0, %r2, 1; setp.eq.u32 %p1, %r2, 2;\n"
+               "@%p0 bra one;\n@%p1 bra two;\n"
+               "bar.sync 1, 64;\n" + PUT + "bar.sync 1, 64;\nbra end;\none: bar.sync 1, 64;\nbra end;\n"
+               "two: bar.sync 1, 64;\nld.shared.u32 %n, [%place+-256];\nend:\n" + store("%n")), 96,
+    ),
+    "a barrier of one and of two": (parted("bar.sync 1, 32;\nbar.sync 1, 64;\n", "bar.sync 1, 64;\n"), 64),
     "tickets": (kernel(LEAD + ZERO + TICKET + store("%n")), 64),
     "a flag": (
         parted(FLAG, "ld.volatile.shared.u32 %n, [words];\n").replace(LEAD, LEAD + ZERO), 64,
@@ -165,6 +172,23 @@ def test_orders_that_differ_are_not_all_judged_by_one(name: str, monkeypatch: py
     assert len(found) > 1
     error, reports, _, hazards = verdict(ptxemu.load(text, path="k.ptx").kernel(), threads)
     assert error or reports or hazards.may_differ
+
+
+def test_each_rule_about_phases_is_asked() -> None:
+    second = TURN.replace("turn", "second")
+    late = ARRIVE + TURN + ARRIVE + second + PUT + SYNC
+    expect = "@%lead mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%bar], 0;\n"
+    for text in (late + ARRIVE, late + expect + ARRIVE):
+        *_, hazards = verdict(ptxemu.load(with_mbarrier(text, FULL[0] + GET), path="k.ptx").kernel(), 64)
+        assert any("that a wait finds" in why for why in hazards.may_differ)
+        assert any("for which an arrival counts" in why for why in hazards.may_differ)
+
+
+def test_a_polling_loop_that_writes_is_no_wait() -> None:
+    poll = "mbarrier.try_wait.parity.shared::cta.b64 %done, [%bar], 0;\n@!%done bra loop;\n"
+    loop = f"loop:\nst.volatile.shared.u32 [words+4], %t;\n{poll}"
+    *_, hazards = verdict(ptxemu.load(with_mbarrier(ARRIVE, loop), path="k.ptx").kernel(), 64)
+    assert any("poll" in why for why in hazards.may_differ)
 
 
 @pytest.mark.parametrize("name", SUSPECT)
@@ -223,6 +247,14 @@ def test_who_is_elected_is_a_question_of_its_own(capsys: pytest.CaptureFixture[s
     assert main([*words, "--schedules", "2", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["schedules"], facts["any_schedule"]) == (["together", "elect-last"], True)
+
+
+@pytest.mark.usefixtures("here")
+def test_another_lane_is_elected_from_the_same_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    elect = ".reg .pred %e; elect.sync _|%e, -1; ld.global.u32 %n, [%at]; add.u32 %n, %n, 1; st.global.u32 [%at], %n;\n"
+    text = kernel(LEAD + store("%t").replace("st.global.u32 [%at], %t;", "") + elect)
+    assert command(text, "--schedules", "2") == 0
+    assert "elect" not in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("here")

@@ -211,8 +211,8 @@ def as_junit(
     """JUnit's XML: a test case for each kernel, which fails with its findings of level ``error`` not in `known`.
 
     `code`: the program's exit code; another one than 0 is a failure of one more test case. `strict`: with warnings,
-    too. What else was found stands in the test case's output. `refused`: what could not be run, a line each, as errors of
-    one more test case.
+    too. What else was found stands in the test case's output. `refused`: what could not be run, a line each, as errors
+    of one more test case.
     """
     root = ET.Element("testsuites")
     made = ET.SubElement(root, "testsuite", name=printable(suite))

@@ -174,6 +174,8 @@ class Operations(Synchronisation):
         inside = np.ones(side.addresses.shape, dtype=np.bool_) if side.inside is None else side.inside
         writes = side is transfer.target
         kind = "ld" if not writes else "st" if transfer.reduce is None else "atom"
+        if kind == "atom" and (".f" in transfer.instruction.opcode or ".bf" in transfer.instruction.opcode):
+            self._may_differ("how sums of floats are rounded", transfer.instruction)
         addresses, threads = side.addresses[inside], spread[inside]
         instruction = transfer.step.instruction
         self._report("global", self._memory.record(kind, threads, addresses, side.unit, site), instruction, None)

@@ -83,17 +83,17 @@ class Phases:
         self._last[key] = self.clocks.announce(key, _token(key))
         return sure
 
-    def meet(self, lanes: BoolArray, everybody: BoolArray, key: Key) -> bool:
-        """These lanes complete a CTA barrier, after they have learned of each other: whether no others could have.
-
-        `everybody`: the block's lanes.
-        """
+    def gather(self, lanes: BoolArray, everybody: BoolArray, key: Key) -> bool:
+        """These lanes are about to complete a CTA barrier: whether no others could have. `everybody`: the block's."""
         if key not in self._parts and (lanes >= everybody).all():
             return True
         self._parts.add(key)
-        sure = self._know(lanes, key, self._last.get(key, 0))
-        self._last[key] = self.clocks.learn(lanes, _token(key))
-        return sure
+        return self._know(lanes, key, self._last.get(key, 0))
+
+    def meet(self, lanes: BoolArray, key: Key) -> None:
+        """They have completed it, and know of each other."""
+        if key in self._parts:
+            self._last[key] = self.clocks.learn(lanes, _token(key))
 
     def signal(self, lanes: BoolArray, key: Key) -> bool:
         """As `arrive`, at a CTA barrier."""

@@ -281,7 +281,8 @@ class GlobalRaces:
         """Races with the first access remembered, or with the other one where the first is of the same block."""
         if name not in self.shadow:
             return []
-        own = np.flatnonzero(self.shadow[name][units] >> _THREAD_BITS == threads >> _THREAD_BITS)
+        first = self.shadow[name][units]
+        own = np.flatnonzero((first >> _THREAD_BITS == threads >> _THREAD_BITS) | (self.between is not None))
         found = self._against(name, kind, units, threads, addresses)
         return found + self._against(f"other_{name}", kind, units[own], threads[own], addresses[own])
 

@@ -59,9 +59,10 @@ class Synchronisation(Observer):
             for rank, part in self._fold.ranks(chosen):
                 own = number + rank * N_BARRIERS
                 if part.any():
-                    group.races.clocks.join(part, own if group.races.clocks.signals else None)
-                    if not group.races.phases.meet(part, self._block(group, rank), ("bar", own)):
+                    if not group.races.phases.gather(part, self._block(group, rank), ("bar", own)):
                         self._may_differ("threads that meet at a barrier", step.instruction)
+                    group.races.clocks.join(part, own if group.races.clocks.signals else None)
+                    group.races.phases.meet(part, ("bar", own))
 
     def barrier_arrive(self, step: Step, number: int, lanes: BoolArray) -> None:
         """Those who will meet at the barrier will know what these lanes have done until now."""

@@ -231,7 +231,8 @@ def orders_blocks(opcodes: Iterable[str]) -> bool:
     """Whether there are fences, or releases and acquires, between blocks."""
     words = [frozenset(opcode.split(".")) for opcode in opcodes]
     fences = any({"membar", "fence"} & each and {"gl", "gpu", "sys"} & each for each in words)
-    return fences or any("global" in each and {"acquire", "release", "acq_rel"} & each for each in words)
+    elsewhere = {"shared", "shared::cta", "shared::cluster", "barrier", "mbarrier", "fence", "cta"}
+    return fences or any({"acquire", "release", "acq_rel"} & each and not elsewhere & each for each in words)
 
 
 def _places(sizes: Sequence[int]) -> Array:
