@@ -140,7 +140,7 @@ def test_numbers_are_compared_in_both_orders_of_the_first_cta_alone_in_the_other
     iteration = load_iteration(16)
     mutant = changed(iteration, places_of(iteration, "mma.sync")[-1], None)
     ((shape, _),) = planned = mutation.launches_of(iteration, mutant.config)
-    for order, rows in zip(ORDERS, (shape.seq_len, mutant.config.B_r), strict=True):
+    for order, rows in zip(ORDERS[::2], (shape.seq_len, mutant.config.B_r), strict=True):
         caught, evidence = mutation._caught_in(mutant, planned[0], observed_once(16)[0], order)
         assert caught == "numbers"
         assert evidence.endswith(f" of {rows * shape.d_head} elements of O differ")
