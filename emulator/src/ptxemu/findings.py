@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 import hashlib
 import json
 from pathlib import Path
@@ -81,7 +81,7 @@ class Finding:
     places: tuple[Place, ...]
     ended: bool = False
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """The same for the same lines, wherever they stand in their files, and in whatever instance of a template."""
         places = [f"{Path(place.file).name}\0{place.text}" for place in self.places]

@@ -127,15 +127,15 @@ class Tiles:
             return None
         at = self._at[np.where(tile < 0, 0, address // CHUNK)].astype(np.int64)
         plain = int(field(np.array(raw, np.uint64), *SWIZZLE)) == 0
-        maps = [each.map for each in self._tiles]
-        spans, judged, flat = np.zeros((3, len(maps)), np.int64)
-        for each in np.unique(tile[tile >= 0]):
-            box = maps[each]
-            spans[each], judged[each] = box.span, not (plain and box.swizzle == "none")
-            flat[each] = sum(count > 1 for count in box.counts) <= 2
+        present = np.unique(tile[tile >= 0])  # a long kernel has copied many boxes, an operand lies in few
+        boxes = [self._tiles[each].map for each in present]
+        tile = np.where(tile < 0, UNKNOWN, np.searchsorted(present, tile))
+        spans = np.array([box.span for box in boxes])
+        judged = np.array([not (plain and box.swizzle == "none") for box in boxes])
+        flat = np.array([sum(count > 1 for count in box.counts) <= 2 for box in boxes])
         tile, at = (each.reshape(-1, CORE, each.shape[1]) for each in (tile, at))
         first, start = tile[:, 0], at[:, 0]
-        whole = (tile >= 0).all(axis=1) & (judged[first] > 0)
+        whole = (tile >= 0).all(axis=1) & judged[first]
         span = np.maximum(spans[first], CHUNK)
         follow = start[:, None] + span[:, None] * np.arange(CORE)[:, None]
         broken = whole & ((tile != first[:, None]).any(axis=1) | (at != follow).any(axis=1))
@@ -143,7 +143,7 @@ class Tiles:
         if not broken.any():
             row = start // span - CORE * np.arange(len(start))[:, None]
             column = start % span // CHUNK - np.arange(start.shape[1])
-            for each in np.unique(first[whole & (flat[first] > 0)]):
+            for each in np.unique(first[whole & flat[first]]):
                 mine = whole & (first == each)
                 one = tuple(np.argwhere(mine)[0])
                 broken |= mine & ((row != row[one]) | (column != column[one]))
